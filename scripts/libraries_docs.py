@@ -14,10 +14,11 @@ from otel_quant.capture.instruments.hooks import (
     STEP,
     Hook,
     Library,
-    libraries,
     load,
 )
+from otel_quant.capture.instruments.tables import LIBRARIES
 from otel_quant.schema.readings import ProfileStep
+from otel_quant.schema.units import counted
 from scripts.tested_libraries import TRIED, Row
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "libraries.md"
@@ -75,7 +76,8 @@ _TRIED = """
 
 Real quantizations by each library, in an environment of its own with the newest releases that the
 library allows beside it (`scripts/test.py --libraries`). `openvino` is onnxruntime-openvino, whose provider
-`otel-quant inference` measures.
+`otel-quant inference` measures. *Ways compared*: kinds of calls whose steps have the types, bits, granularity, block size and
+symmetry that the nodes or tensors have that were written.
 
 | name | version | with | on | result |
 |---|---|---|---|---|
@@ -87,17 +89,19 @@ def document() -> str:
     rows = "".join(
         f"| [`{library.name}`](#{library.name}) | {library.distribution} "
         f"| {', '.join(f'`{name}`' for name in sorted(library.built_on)) or 'none'} |\n"
-        for library in libraries()
+        for library in LIBRARIES.values()
     )
     noted = json.loads(TRIED.read_text(encoding="utf-8"))
     tried = "".join(_tried(name, row) for name, of_library in noted.items() for row in of_library)
-    return _INTRO + rows + _TRIED + tried + "".join(map(_section, libraries()))
+    return _INTRO + rows + _TRIED + tried + "".join(map(_section, LIBRARIES.values()))
 
 
 def _tried(name: str, row: Row) -> str:
     beside = ", ".join(f"{distribution} {version}" for distribution, version in row["with"].items())
     failed = ", ".join(each.replace("_", " ") for each in row["failed"])
-    result = f"**failed**: {failed}" if failed else "passed"
+    ways = row.get("compared", 0)
+    compared = f", {counted(ways, 'way')} compared" if ways else ""
+    result = f"**failed**: {failed}" if failed else f"passed{compared}"
     return f"| `{name}` | {row['version']} | {beside} | {row['date']} | {result} |\n"
 
 

@@ -9,7 +9,7 @@ from otel_quant.capture.recorder.attributes import MOST_OF_STEP
 from otel_quant.export.otel.delivery import METRICS_COUNT_AS, MOST, RETRY, SPACING
 from otel_quant.export.otel.spans import MOST_CUSTOM
 from otel_quant.schema import catalog, semconv
-from otel_quant.schema.settings import SETTINGS
+from otel_quant.schema.settings import SETTINGS, Setting
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "telemetry.md"
 
@@ -156,8 +156,18 @@ def _each(entries: Iterable[tuple[str, list[str]]]) -> Iterator[str]:
 
 def _variables() -> Iterator[tuple[str, list[str]]]:
     for setting in SETTINGS:
-        default = f"`{setting.shown_default}`" if setting.shown_default else "unset"
-        yield setting.variable, [setting.words, "", f"Default: {default}."]
+        default = _default(setting)
+        shown = f"`{default}`" if default else "unset"
+        yield setting.variable, [setting.words, "", f"Default: {shown}."]
+
+
+def _default(setting: Setting) -> str:
+    """Returns the default as a user would write it; empty for unset."""
+    if setting.kind == "milliseconds":
+        return f"{1000 * setting.default:g}"
+    otherwise = "" if setting.default is None else str(setting.default).lower()
+    fixed = {"quark's switch": "0", "exporter": "otlp", "profiles": "none", "presence": ""}
+    return fixed.get(setting.kind, otherwise)
 
 
 def _events() -> Iterator[tuple[str, list[str]]]:

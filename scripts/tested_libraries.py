@@ -149,11 +149,13 @@ def _tried(name: str, version: str) -> Row:
 
 
 def outcome_of(report: Path) -> Row:
-    """Returns how many tests passed, and which failed or were skipped."""
+    """Returns how many tests passed, which failed or were skipped, and how many ways were compared with what they have written."""
     if not report.exists():
         return {"passed": 0, "failed": ["the tests did not end"], "skipped": []}
-    passed, failed, skipped = 0, [], []
+    passed, failed, skipped, compared = 0, [], [], 0
     for case in ElementTree.parse(report).getroot().iter("testcase"):
+        noted = case.findall("properties/property[@name='compared']")
+        compared += sum(int(each.get("value", "0")) for each in noted)
         if case.find("failure") is not None or case.find("error") is not None:
             failed.append(case.get("name", ""))
         elif case.find("skipped") is not None:
@@ -162,7 +164,9 @@ def outcome_of(report: Path) -> Row:
             passed += 1
     if not passed and not failed:
         failed.append("no test ran")  # the library cannot be imported, for one
-    return {"passed": passed, "failed": failed, "skipped": skipped}
+    return {"passed": passed, "failed": failed, "skipped": skipped} | (
+        {"compared": compared} if compared else {}
+    )
 
 
 def _newest(distribution: str) -> str:

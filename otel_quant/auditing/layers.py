@@ -21,6 +21,7 @@ for GPTQ, whose library has lists of its own of what it leaves out."""
 
 _FEW: Final = 20  # One of so many, or a single one, may lack what all others have
 _MOST_LAYERS: Final = 10_000
+_MOST_STAGES: Final = 7  # Blocks of which the first and the last may be others: of a vision model
 _BLOCKS: Final = (
     "model.layers",
     "decoder.layers",
@@ -198,8 +199,10 @@ class CheckpointLayers:
                     self._missing(f"{parent}.{number}")
         for parents in alike.values():
             usual, count = Counter(frozenset(children[it]) for it in parents).most_common(1)[0]
-            odd = [each for each in parents if children[each] < usual and each]
-            if count > 2 and len(odd) <= max(1, len(parents) // _FEW):
+            ordered = sorted(parents, key=lambda it: (len(it), it))
+            between = ordered if len(parents) > _MOST_STAGES else ordered[1:-1]
+            odd = [each for each in between if children[each] < usual and each]
+            if count > 1 and len(odd) <= max(1, len(parents) // _FEW):
                 for parent, child in ((it, child) for it in odd for child in usual - children[it]):
                     self._missing(f"{parent}.{child}")
 
@@ -254,6 +257,9 @@ class CheckpointLayers:
 
                 method = "gptq_v2" if self.asked.is_second else self.asked.method
                 error = sqnr(found, self._of[each.name], other, method)
+                if error is not None and error <= 0:
+                    what = "has other weights than the float model: SQNR is 0 dB or less"
+                    self._add("configuration", each.name, what)
                 self.layers[at] = each._replace(sqnr=error)
             if other is not None and each.elements not in (0, other.elements):
                 shape = "x".join(map(str, other.shape))

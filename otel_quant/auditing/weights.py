@@ -41,6 +41,8 @@ def _sqnr(found: Fit, tensors: Tensors, other: StoredTensor, method: str) -> flo
     for made, real in _parts(found, tensors, other, method):
         products += (made * real).sum(0, dtype=float)
         squares += (real * real).sum(0, dtype=float)
+    if not products.any():  # all of them are 0
+        return 0.0
     factors = products / np.maximum(squares, _TINY)
     factors = factors if np.median(abs(factors - 1)) > _SCALED else np.ones(found.inputs)
     signal = noise = 0.0

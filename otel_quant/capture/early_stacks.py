@@ -87,11 +87,12 @@ class EarlyStacks:
                 self._write()
 
     def _sample(self) -> None:
-        stacks = self.take()
-        if stacks is None or self._memory is None:
+        stacks, sampler = self.take(), self._sampler
+        if stacks is None or sampler is None or self._memory is None:
             return
         from otel_quant.schema.readings import Reading  # with all that is loaded
 
+        stacks.look_ahead(sampler.see_anywhere)
         now = time.perf_counter_ns()
         stacks.take({}, Reading(0, now, {"memory": self._memory.sample()}))
         if self._is_written and now >= self._due_ns:
@@ -102,6 +103,7 @@ class EarlyStacks:
         if self._memory is not None:
             return
         from otel_quant.base.environment import settings_from
+        from otel_quant.capture.gil import within_and_pread
         from otel_quant.capture.probes.memory import MemoryProbe
         from otel_quant.capture.stack_sampler import sampler_for
 
@@ -110,6 +112,7 @@ class EarlyStacks:
         if sampler is None or stacks is None:
             self._stop()
             return
+        within_and_pread()  # loads ctypes
         self._is_written, self._memory = settings.launched, MemoryProbe()
         self._stacks = stacks
         sampler.sample_every(settings.sample_interval)

@@ -170,8 +170,7 @@ def carried_by_connections() -> int | None:
     return carried
 
 
-# Linux's, without loading the module socket
-_SOL_SOCKET, _SO_DOMAIN, _IP, _TCP_INFO, _UNREAD = 1, 39, (2, 10), (6, 11), 0x541B
+_SOL_SOCKET, _SO_DOMAIN, _IP, _TCP_INFO, _UNREAD = 1, 39, (2, 10), (6, 11), 0x541B  # Linux's
 
 
 def throttled_in(file: Path) -> float | None:

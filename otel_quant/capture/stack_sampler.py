@@ -16,7 +16,7 @@ import sysconfig
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -135,8 +135,9 @@ class _Beside:
     gil_ns: int = 0  # For which it waited for the GIL, or the threads that it waits for did
     waits: Counter[str] = field(default_factory=Counter)  # Nanoseconds in C code, by what for
     holders: Counter[str] = field(default_factory=Counter)  # Where the lock's thread was at looks
-    # Bytes that the process's connections had carried as a loop waited for them, at first and at most
-    carried: tuple[int, int] | None = None
+    carried: tuple[int, int] | None = (
+        None  # Bytes by connections, at a loop's first wait and at most
+    )
 
 
 class _Still(NamedTuple):
@@ -199,7 +200,7 @@ class StackSampler:
         self._schedstats: dict[int, str] = {}  # Of each thread, the kernel's file
         self._threads: dict[int, _Use] = {}  # Of each thread, since it began
         self._stacks: dict[int, list[Place]] = {}  # Of each thread, at the last sample
-        self._with_step: Collection[int] = ()  # The threads that had one then
+        self._counted: Set[int] = frozenset()  # The threads with a step then, or those looked at
         # Their stacks, and the memory, just before a sample
         self._ahead: dict[int, list[Place]] = {}
         self._rss_ahead = 0
@@ -232,14 +233,14 @@ class StackSampler:
             self._in_line[thread] = found
         self._blocked.clear()
 
-    def has_run(self) -> bool:
-        """Returns whether a thread with a step may have run since the last sample, without giving the GIL away."""
+    def _has_run(self) -> bool:
+        """Returns whether a thread that counts may have run since the last sample, without giving the GIL away."""
         _, pread = within_and_pread()
         try:
             return pread is None or any(
                 int(read_kept(self._schedstats[each], pread=pread).split()[0])
                 != self._threads[each][0]
-                for each in self._with_step
+                for each in self._counted
             )
         except (KeyError, OSError, ValueError):
             return True
@@ -251,11 +252,15 @@ class StackSampler:
             self._rss_ahead = 0 if pread is None else resident(pread=pread)
         return self._rss_ahead > 0 and abs(self._rss_ahead - self._last_rss) >= _MOVES
 
-    def look_ahead(self) -> None:
-        """Notes the memory, and where the threads with a step are, before the sample is taken: to read files gives the GIL away."""
-        self.has_moved()
+    def look_ahead(self, see_anywhere: Callable[[], None]) -> None:
+        """Notes the memory, and where the threads that count are, before the sample is taken: to read files gives the GIL away."""
+        if not self._has_run():
+            return
+        if not self.has_moved():  # else it would leave the line that did that
+            see_anywhere()
+            self.has_moved()
         frames = sys._current_frames()
-        known = self._with_step & frames.keys()
+        known = self._counted & frames.keys()
         self._ahead = {thread: self._seen_at(thread, frames[thread]) for thread in known}
         frames.clear()  # our own is among them, and keeps this function's variables
 
@@ -274,7 +279,6 @@ class StackSampler:
         self._settle(steps, opened)
         # A thread is in the innermost of its steps, which was opened last.
         innermost = {step.info.thread: step for step in steps.values()}
-        self._with_step = innermost.keys()
         for step in innermost.values():
             self._add_beside(step, reading)
         self.newest = {}
@@ -380,13 +384,13 @@ class StackSampler:
         """Returns what a blocked thread waits for in C code; empty if nobody can tell."""
         if self._calls.get(thread) == SLEEP:
             return SLEEP  # it may be on the way to the kernel's
-        if not self._locks.get(thread):
-            with suppress(KeyError, OSError):
-                path = self._schedstats[thread].replace("schedstat", "wchan")
-                what = kernel_waits_for(read_kept(path).decode())
-                return what if what != NETWORK or carried_by_connections() is not None else ""
-            return ""
-        return LOCK
+        if self._locks.get(thread):
+            return LOCK
+        with suppress(KeyError, OSError):
+            path = self._schedstats[thread].replace("schedstat", "wchan")
+            what = kernel_waits_for(read_kept(path).decode())
+            return what if what != NETWORK or carried_by_connections() is not None else ""
+        return ""
 
     def _is_without_a_timer(self, thread: int) -> bool:
         """Whether a loop of asyncio waits in epoll, the fourth argument of which is when its next timer ends."""
@@ -470,6 +474,7 @@ class StackSampler:
             busiest = first if worked > elapsed_ns / 2 > of_main else main
             threads = threads if self._of_every_thread else (busiest,)
         self._stacks = self._stacks_of(threads, used, frames, ahead)
+        self._counted = innermost.keys() or self._stacks.keys()
         return busiest, used
 
     def _taker_of(
@@ -517,8 +522,8 @@ class StackSampler:
             holder = max(holders, key=holders.__getitem__, default="")
             gil = beside.gil_ns / total
             first, most = beside.carried or (0, 0)
-            own = (most - first) / seconds
-            evidence.tasks = beside_it._replace(gil=gil, holder=holder, connections=own)
+            carried = (most - first) / seconds
+            evidence.tasks = beside_it._replace(gil=gil, holder=holder, connections=carried)
             evidence.waits = {what: waited / total for what, waited in waits.items()}
             evidence.garbage = COLLECTIONS.since(step.collected, seconds * 1e9)
             evidence.gpus = beside.gpus.evidence(evidence.total.time)

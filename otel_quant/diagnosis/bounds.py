@@ -89,10 +89,6 @@ _KEEPING: Final = ("Percentile", "Entropy")
 """Calibration methods that keep all that they have seen of an activation, at the end of their names."""
 
 
-_NO_GPUS: Final = GpuEvidence()
-_NO_TASKS: Final = TasksBeside()
-_NO_GARBAGE: Final = Garbage()
-
 _COLLECTED: Final = 0.2
 """Share of the time that the garbage collector takes at least that bounds a step."""
 
@@ -118,9 +114,9 @@ class Evidence:
     cpus: float = math.nan  # Processors that the process may use
     limit: float = math.nan  # Bytes of memory that it may use
     per_sample: float = math.nan  # Bytes by which memory grows with each sample, if it does
-    gpus: GpuEvidence = _NO_GPUS
-    tasks: TasksBeside = _NO_TASKS
-    garbage: Garbage = _NO_GARBAGE
+    gpus: GpuEvidence = field(default_factory=GpuEvidence)
+    tasks: TasksBeside = field(default_factory=TasksBeside)
+    garbage: Garbage = field(default_factory=Garbage)
     # Shares of the time in C code that waits, by what it waits for
     waits: Mapping[str, float] = field(default_factory=dict)
     calls: Line | None = (

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import re
 import tarfile
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from gzip import BadGzipFile
 from importlib.util import find_spec
 from io import BytesIO
 from itertools import chain
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import unquote
 
+from otel_quant.base.log import LOG
 from otel_quant.base.secrets import masked
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ Pieces: TypeAlias = Mapping[str, tuple[int, bytes]]  # By the file's name: offse
 
 _ENDING: Final = ".recording.tar.gz"
 _PIECE: Final = re.compile(r"([^/\\@.][^/\\]*)@([0-9]+)")
+_BROKEN: Final = (EOFError, tarfile.TarError, zlib.error, BadGzipFile)
 _AT_ONCE: Final = 16  # Objects that are read at the same time
 _LONGEST: Final = 300  # Characters of a reason
 # HTTP without TLS where the endpoint that the user names is one
@@ -43,6 +47,10 @@ _RETRY: Final[RetryConfig] = {"max_retries": 2, "retry_timeout": timedelta(secon
 
 class StoreError(ValueError):
     """Why a store could not be used: one line without secrets."""
+
+
+class BrokenObjectError(StoreError):
+    """An object of a recording is cut, or not what was uploaded."""
 
 
 class ObjectExistsError(StoreError):
@@ -77,8 +85,9 @@ def _store_errors(url: str) -> Iterator[None]:
 
     try:
         yield
-    except (BaseError, OSError, EOFError, tarfile.TarError) as error:
+    except (BaseError, OSError, *_BROKEN) as error:
         kind = ObjectExistsError if isinstance(error, AlreadyExistsError) else StoreError
+        kind = BrokenObjectError if isinstance(error, _BROKEN) else kind
         raise kind(reason_in(error, url)) from None
 
 
@@ -107,10 +116,17 @@ class RecordingStore:
         with _store_errors(self.url):
             every = chain.from_iterable(obstore.list(self._store, below))
             known = {each["path"]: each for each in every}
+        lacking: dict[str, str] = {}
         for path in sorted(known):
             folder, _, name = path.rpartition("/")
-            if name == f"{len(found.get(folder, ())) + 1:06}{_ENDING}":
+            wanted = f"{len(found.get(folder, ())) + 1:06}{_ENDING}"
+            if name == wanted:
                 found[folder].append(known[path])
+            elif name.endswith(_ENDING):
+                lacking[folder] = wanted
+        for folder, name in lacking.items():
+            where = masked(f"{self.url}/{folder}").rstrip("/")
+            LOG.warning("%s: %s is missing: nothing after it is read", where, name)
         return found
 
     def read(self, objects: Sequence[ObjectMeta]) -> dict[str, tuple[bytes, ObjectMeta]]:
@@ -123,7 +139,8 @@ class RecordingStore:
         files: dict[str, tuple[bytearray, ObjectMeta]] = {}
         with _store_errors(self.url), ThreadPoolExecutor(_AT_ONCE) as pool:
             for each, made in zip(objects, pool.map(content, objects), strict=True):
-                with tarfile.open(fileobj=made, mode="r:gz") as tar:
+                broken = _store_errors(f"{self.url}/{each['path']}")
+                with broken, tarfile.open(fileobj=made, mode="r:gz") as tar:
                     for member in tar:
                         piece, match = tar.extractfile(member), _PIECE.fullmatch(member.name)
                         if piece is not None and match is not None:

@@ -143,6 +143,11 @@ def _as_in_file(name: str) -> str:
     return name.removeprefix("fused ").removeprefix(_CAST)
 
 
+_FUSED: Final = ("Conv", "Gemm", "MatMul")
+"""Parts of the names of kernels that take in nodes behind one of that operator, and may have their name."""
+
+_MOST_BEHIND: Final = 4
+
 _LAYOUTS: Final = frozenset({"ReorderInput", "ReorderOutput", "Transpose"})
 """Operators that put axes in another order."""
 
@@ -468,7 +473,7 @@ class _Join:
         covered, own = self._covered(node), self._file.named(kernel.name)
         if own in covered:  # Case 2
             return tuple(dict.fromkeys((own, *covered)))
-        near = own or self._of_name(kernel)
+        near = own or self._multiplying(kernel)
         found = () if near is None else (near,)
         return found if own else covered or found  # Case 3, Case 1
 
@@ -511,7 +516,7 @@ class _Join:
         if self._file.maker_of(_as_in_file(tensor)):
             return tensor
         for reader in readers:
-            op = self._of_name(reader)
+            op = self._multiplying(reader)
             given = {} if op is None else dict(zip(reader.inputs, op.node.inputs, strict=False))
             if op is not None and op.node.op_type == reader.op_type and tensor in given:
                 return given[tensor]
@@ -522,6 +527,14 @@ class _Join:
     def _of_name(self, node: GraphNode | RanKernel) -> TypedNode | None:
         """Returns the node of the file that a node of the graph that ran has its name of."""
         return self._file.named(node.name) or self._file.named_before(node.name)
+
+    def _multiplying(self, node: GraphNode | RanKernel) -> TypedNode | None:
+        """Returns the same; of a Conv that has been fused with the Relu behind it, and has its name, the Conv."""
+        op, kind = self._of_name(node), next((it for it in _FUSED if it in node.op_type), None)
+        if op is None or kind is None or kind in op.node.op_type:
+            return op
+        front = islice(self._file.in_front(op), 1, 1 + _MOST_BEHIND)
+        return next((each for each in front if each.node.op_type == kind), op)
 
     def _around(
         self, kernel: RanKernel, node: GraphNode

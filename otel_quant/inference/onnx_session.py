@@ -196,7 +196,7 @@ class OnnxSession:
     def profile(self, runs: int, saves_graph: bool, names: bool) -> Any:
         """Runs a second session with its profiler on, with names for nodes without one: a profile has only names."""
         graph = self._folder / "graph.onnx"
-        session = None
+        session, began = None, time.perf_counter()
         if saves_graph:
             with LastResort():  # a graph with compiled nodes cannot be written
                 import onnx
@@ -209,13 +209,14 @@ class OnnxSession:
         if session is None:
             graph.unlink(missing_ok=True)
             session = self._new_session(is_profiled=True)
+        took = time.perf_counter() - began
         for _ in range(1 + runs):  # the first is beside threads of the other session
             session.run(None, self._feeds)
         assigned = getattr(session, "get_provider_graph_assignment_info", list)  # onnxruntime 1.24
         listed = ((part.ep_name, part.get_nodes()) for part in assigned())
         parts = [[name, [[each.name, each.op_type] for each in nodes]] for name, nodes in listed]
         left = str(graph) if graph.exists() else None
-        return {"assigned": parts, "file": session.end_profiling(), "graph": left}
+        return {"assigned": parts, "file": session.end_profiling(), "graph": left, "made": took}
 
     def printed(self) -> str:
         """Returns what libraries print in another run."""

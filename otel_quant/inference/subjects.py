@@ -26,7 +26,7 @@ from otel_quant.inference.results import Accuracy, Ran, TensorError, alike_input
 from otel_quant.inference.rounds import MeasuredModel
 from otel_quant.inference.torch_profile import read_verbose
 from otel_quant.inference.torch_session import VariantsError
-from otel_quant.schema.units import types_text
+from otel_quant.schema.units import duration_text, types_text
 
 _MOST_SAVED: Final = 1 << 30
 """Bytes of weights from which the graph that onnxruntime makes is not written to disk."""
@@ -437,6 +437,9 @@ class OnnxModel(InProcess):
         tried = self.ask("trying products", "products", kinds=pairs) if pairs else ()
         slower = dict(zip(pairs, tried, strict=True))
         below = self._below() if any(each.ran.provider == _OPENVINO for each in kernels) else ()
+        if compiles:
+            first, again = map(duration_text, (self.compile, found["made"]))
+            self.facts = {**self.facts, "session": f"made in {first}, and again in {again}"}
         what = self.file, kernels, asked, self.options.level, parts, self.layers
         evidence = OnnxEvidence(*what, below=below, slower=slower, is_told=self.is_told, **seen)
         findings = FINDINGS.of(evidence, ran.kernel_micros)

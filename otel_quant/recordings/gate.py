@@ -181,7 +181,9 @@ def _check(
         elif limit.sign == ">=":
             yield check if new.lowest < limit.amount else replace(check, outcome="within")
         elif base is not None:
-            yield _Test(check, limit, base, new, _waits(row, at))
+            every = [row.figures[name].samples[at] for name in WAITS if name in row.figures]
+            waits = max((each.highest for each in every if each is not None), default=None)
+            yield _Test(check, limit, base, new, waits)
 
 
 def _judged(tests: Sequence[_Test], *, force: bool) -> Iterator[Check]:
@@ -228,12 +230,6 @@ def _outcome(test: _Test, is_rare: bool | None, *, force: bool) -> Outcome:
         return "within"
     is_sure = force or sign * (best(new.bounds) - reference) > allowed
     return "worse" if is_sure else "not comparable"
-
-
-def _waits(row: StepSides, at: int) -> float | None:
-    """Returns the longest waits of a run of a side."""
-    samples = [row.figures[name].samples[at] for name in WAITS if name in row.figures]
-    return max((sample.highest for sample in samples if sample is not None), default=None)
 
 
 def _allowed(limit: GateLimit, base: float) -> float:

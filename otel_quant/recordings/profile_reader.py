@@ -288,7 +288,8 @@ def _events(
         name = str(record.get("step", ""))
         innermost = still_open[-1][0] if still_open else None
         closed = [step for step in still_open if step[1] + _CLOSES == name]
-        event: dict[str, Any] = {"checkpoint": _levels(record), "custom": _custom(record)}
+        custom = {key: _plain(it) for key, it in record.items() if key not in _OF_CHECKPOINT}
+        event: dict[str, Any] = {"checkpoint": _levels(record), "custom": custom}
         if name in of_run:  # Case 1
             kind, fields = of_run[name]
             event |= {**fields, **_error(record)}
@@ -365,11 +366,6 @@ def _levels(record: Record) -> dict[str, Any]:
 _OF_CHECKPOINT: Final = frozenset(
     {"step", "timestamp", _TIME, *_ERROR, _SAMPLES, *COLUMNS, *PEAKS, PEAK_SOURCE}
 )
-
-
-def _custom(record: Record) -> Record:
-    """Returns the values of the program's own metrics, which may be anything."""
-    return {key: _plain(value) for key, value in record.items() if key not in _OF_CHECKPOINT}
 
 
 def _model(cost: Record) -> Mapping[str, Any]:

@@ -458,11 +458,11 @@ def split_of(recording: Recording, step: RecordedStep) -> code_lines.Amounts | N
     """Returns what was seen of a step itself, not of steps within it; None if nothing was, or the kernel did not count."""
 
     def splits() -> dict[int, code_lines.Amounts]:
-        found: dict[int, list[code_lines.Amounts]] = {}
+        found: dict[int, code_lines.Amounts] = {}
         for each in stacks_in(recording):
-            if each.step is not None:
-                found.setdefault(id(each.step.step), []).append(each.seen)
-        return {index: code_lines.total_of(every) for index, every in found.items()}
+            key = id(each.step and each.step.step)
+            found[key] = found.get(key, code_lines.NOTHING).plus(each.seen)
+        return found
 
     seen = recording.once("splits", splits).get(id(step))
     return seen if seen is not None and seen.cpu else None

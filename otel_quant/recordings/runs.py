@@ -18,6 +18,7 @@ import os
 import re
 import signal
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
@@ -199,7 +200,8 @@ class Condition:
             raise ConditionError(
                 f"{self.text}: {self.name} is a text, such as {text_of(found, '')}; expected {self.name}=... or {self.name}!=..."
             )
-        texts = found if isinstance(found, tuple) else (text_of(found, ""),)
+        text = text_of(found, "")
+        texts = found if isinstance(found, tuple) else (text, *text.split(", "))
         return (self.value in texts) == (self.comparison == "=")
 
 
@@ -474,7 +476,14 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
         sources += (custom, run.attributes)
     steps = chain.from_iterable(run.steps for run in runs)
     attributes: dict[str, Value] = {}
-    for each in (*reversed([step.attributes for step in steps]), *sources):
+    # Of steps that differ each text in order, as on the run
+    texts: defaultdict[str, dict[str, None]] = defaultdict(dict)
+    for step in steps:
+        for key, value in step.attributes.items():
+            if isinstance(value, str):
+                texts[key][value] = None
+            attributes.setdefault(key, value)
+    for each in ({key: ", ".join(values) for key, values in texts.items()}, *sources):
         attributes.update(each)
     value_of = partial(_value_of, recording, attributes)
     failed = sum(run.is_broken for run in runs) if recording.state == "ended" else 0

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from otel_quant.base.files import try_lock
+from otel_quant.base.log import LOG
 from otel_quant.base.secrets import masked
 from otel_quant.format.event_file import MANIFEST, NotARecordingError
-from otel_quant.format.store import RecordingStore
+from otel_quant.format.store import BrokenObjectError, RecordingStore
 from otel_quant.recordings.model import COPIES
 
 _LOCKS: Final[list[int]] = []  # Descriptors of files whose process is alive elsewhere
@@ -37,7 +38,13 @@ def local_copy(url: str, *, is_one: bool) -> Path:
     COPIES[os.fspath(top)] = masked(store.url)
     top.mkdir(parents=True)
     for below, objects in found.items():
-        folder, files = top / below, store.read(objects)
+        try:
+            folder, files = top / below, store.read(objects)
+        except BrokenObjectError as error:
+            if is_one:
+                raise
+            LOG.warning("%s", error)  # the others are to be seen
+            continue
         folder.mkdir(parents=True, exist_ok=True)
         is_over = MANIFEST in files and b'"ended":' in files[MANIFEST][0]
         for name, (data, last) in files.items():

@@ -119,13 +119,6 @@ class Figure:
     is_total: bool = field(init=False)  # It only rises: only its differences have a meaning
 
     def __post_init__(self) -> None:
-        for series in self.steps:
-            if series.part not in self.parts:
-                raise ValueError(
-                    f"figure {self.name!r}: metric {series.metric.name!r} shows the part "
-                    f"{series.part!r}; expected one of {', '.join(self.parts) or 'none'}: add it "
-                    "to the figure's parts"
-                )
         object.__setattr__(self, "is_total", self.parts == TOTAL)
 
     def value(self, record: Any) -> Number | None:

@@ -48,15 +48,6 @@ class Setting:
     default: Any = None  # Value if the variable is unset
 
     @property
-    def shown_default(self) -> str:
-        """The default as a user would write it; empty for unset."""
-        if self.kind == "milliseconds":
-            return f"{1000 * self.default:g}"
-        otherwise = "" if self.default is None else str(self.default).lower()
-        fixed = {"quark's switch": "0", "exporter": "otlp", "profiles": "none", "presence": ""}
-        return fixed.get(self.kind, otherwise)
-
-    @property
     def is_option(self) -> bool:
         """Whether ``opentelemetry-instrument`` has an option for it."""
         return self.variable.startswith("OTEL_QUANT_") and self.kind != "presence"

@@ -405,6 +405,8 @@ def _calls(recording: model.Recording, row: model.PlacedStep) -> str:
     """Returns in which functions of the program most of a row's time was seen, each at the line with the most."""
     found: dict[tuple[str, str, int], list[tuple[int, Place]]] = {}
     stacks = reader.of_step(reader.stacks_in(recording), row.step.name)
+    if sum(each.seen.time for each in stacks) < 1e9:  # shares of lines are chance
+        return ""
     for place, seen in reader.by_call(stacks).items():
         line = place.line if place.function == "<module>" else 0  # which is not one function
         found.setdefault((place.file, place.function, line), []).append((seen.time, place))

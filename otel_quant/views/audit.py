@@ -36,11 +36,10 @@ def _parts(audit: Audit) -> Iterator[doc.Part]:
     if alike:
         table = doc.Table.of(_LAYERS, alike.values(), known_only=True, id="layers", title="layers")
         yield table.first(_MOST_LAYERS, "kind", "kinds of layers")
-    known = sorted((each.sqnr, each.name, each.type) for each in audit.layers if each.sqnr)
-    if known:
-        rows = [(name, error, type_) for error, name, type_ in known]
-        caption = "weights against the float model, the worst first"
-        table = doc.Table(_ERRORS, rows, "worst", caption)
+    known = [each for each in audit.layers if each.sqnr is not None]
+    if worst := sorted(known, key=attrgetter("sqnr")):
+        title = "weights against the float model, the worst first"
+        table = doc.Table.of(_ERRORS, worst, id="worst", title=title)
         yield table.first(_MOST_WORST, "better layer")
     read, of, why = audit.scales
     if of and why:
@@ -54,10 +53,10 @@ _PROBLEMS: Final[tuple[doc.Column[AuditProblem], ...]] = (
 )
 
 
-_ERRORS: Final[tuple[doc.Column[object], ...]] = (
-    doc.Column("layer"),
-    doc.Column("SQNR", "dB", digits=1),
-    doc.Column("type"),
+_ERRORS: Final[tuple[doc.Column[AuditedLayer], ...]] = (
+    doc.Column("layer", value=attrgetter("name")),
+    doc.Column("SQNR", "dB", attrgetter("sqnr"), digits=1),
+    doc.Column("type", value=attrgetter("type")),
 )
 
 _LAYERS: Final[tuple[doc.Column[_Alike], ...]] = (

@@ -217,7 +217,7 @@ def _lost(model: results.ModelResult, first: results.ModelResult) -> str:
     """Returns by what a slower model loses most; empty where that is little, or not known."""
     beside = Beside(first, model)
     pairs = [beside.pair(name, [name]) for name in beside.names]
-    alike = results.grouped((each for each in pairs if each.lost), attrgetter("cause"))
+    alike = results.grouped((each for each in pairs if each.lost), lambda it: it.cause or it.reason)
     worst = max(alike.values(), key=lambda those: sum(each.lost for each in those), default=[])
     micros = sum(each.lost for each in worst)
     if not worst or micros < _MUCH * sum(each.lost for each in pairs):
@@ -587,9 +587,7 @@ class Beside:
 
         known = [self._slow[each.name] for each in kernels if each.name in self._slow]
         found = max(known, key=part, default=None)
-        if (
-            found is not None and part(found) > _micros(kernels) / 2
-        ):  # else it is none of most of it
+        if found is not None and 2 * part(found) > _micros(kernels):
             of = "" if _partner(found.node, self.before, ()) == name else f"`{found.node}`: "
             return found.alike, f"{of}{_why(found)}"
         slowest = max(kernels, key=attrgetter("micros"), default=None)
@@ -601,9 +599,12 @@ class Beside:
                 "most of their time only converts",
                 f"{share_text(share)} of its time only converts",
             )
-        kernel, own = slowest.op_type, share_text(slowest.micros / _micros(kernels))
-        reason = f"{own} of its time is {kernel} on {slowest.runs_in}"
-        return f"{kernel}: its kernel for {slowest.runs_in} is slower", reason
+        before = self.before.get(name, ())
+        if slowest.micros > _micros(before):
+            reason = f"its kernel for {slowest.runs_in} is slower"
+            return f"{slowest.op_type}: {reason}", reason
+        is_more = len(kernels) > len(before)
+        return "", f"{len(kernels):,} kernels run in place of {len(before):,}" * is_more
 
 
 def _beside(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, pairwise
 from operator import attrgetter
@@ -546,7 +546,7 @@ _SPLIT: Final[Mapping[str, Callable[[Amounts], int]]] = {
 
 _BY_LIBRARY: Final = (
     semconv.LIBRARY_NAME, semconv.CONFIG_NAME, semconv.CONFIG_HASH, semconv.WEIGHT_TYPE, semconv.ACTIVATION_TYPE,
-    semconv.GRANULARITY, semconv.BLOCK_SIZE, semconv.CALIBRATION_METHOD, semconv.WEIGHT_COUNT, semconv.LAYER_COUNT, semconv.PASS_COUNT,
+    semconv.ALGORITHMS, semconv.BITS, semconv.PARTS_BITS, semconv.GRANULARITY, semconv.BLOCK_SIZE, semconv.PARTS_BLOCK_SIZE, semconv.CALIBRATION_METHOD, semconv.WEIGHT_COUNT, semconv.LAYER_COUNT, semconv.PASS_COUNT,
     semconv.OUTPUT_PATH, semconv.ACCURACY_COUNT,
 )  # fmt: skip
 """What a step of a library has for programs."""
@@ -568,12 +568,15 @@ BARE: Final = (
 
 
 @_of_step
-def _configuration(_: StepTableRow, step: model.RecordedStep) -> str:
+def _configuration(_: StepTableRow, step: model.RecordedStep) -> str | None:
     """Returns the configuration of a step in words: ``INT8_DEFAULT, int8 weights, int8 activations, channel``."""
     get = step.attributes.get
-    granularity = phrase("{}", get(semconv.GRANULARITY)) + phrase(" of {}", get(semconv.BLOCK_SIZE))
+    size = get(semconv.BLOCK_SIZE) or phrase("{}", get(semconv.PARTS_BLOCK_SIZE), _all)
+    kind = get(semconv.GRANULARITY) or ("group" if size else None)
+    granularity = phrase("{}", kind) + phrase(" of {}", size)
     parts = (
         phrase("{}", get(semconv.CONFIG_NAME)),
+        phrase("{}", get(semconv.ALGORITHMS), _all),
         phrase("{} weights", get(semconv.WEIGHT_TYPE)),
         phrase("{} activations", get(semconv.ACTIVATION_TYPE)),
         granularity,
@@ -581,7 +584,11 @@ def _configuration(_: StepTableRow, step: model.RecordedStep) -> str:
         phrase("arguments were changed: {} left in float", get(semconv.CONFIG_EXCLUDED), _nodes),
         "no weight was quantized" * (get(semconv.WEIGHT_COUNT) == 0),
     )
-    return ", ".join(filter(None, parts))
+    return _all(filter(None, parts)) or None
+
+
+def _all(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values))
 
 
 def _nodes(names: Sequence[str]) -> str:
@@ -595,7 +602,7 @@ def _told(name: str, heading: str, unit: str | None = None) -> _Column:
 _OF_LIBRARIES: Final[tuple[_Column, ...]] = (
     Column("STEP", None, lambda row: cut(row.name, _LONGEST_NAME)),
     _told(semconv.LIBRARY_NAME, "LIBRARY"),
-    Column("CONFIGURATION", None, _configuration, longest=_LONGEST_NAME),
+    Column("CONFIGURATION", None, _configuration, absent="-", longest=_LONGEST_NAME),
     _told(semconv.CALIBRATION_SAMPLE_COUNT, "SAMPLES", ""),
     _told(semconv.LAYER_COUNT, "LAYERS", ""),
     _told(semconv.PASS_COUNT, "PASSES", ""),
@@ -607,7 +614,8 @@ _OF_LIBRARIES: Final[tuple[_Column, ...]] = (
 def library_table(recording: model.Recording, runs: Sequence[model.RecordedRun]) -> Table:
     """Returns what libraries did in the steps of runs: configuration, samples, layers, what was written."""
     shown = [ShownRun(recording, run) for run in runs]
-    rows = [row for run in shown for row in run.rows if row.step and _configuration(row)]
+    _, library, *told = _OF_LIBRARIES
+    rows = [row for run in shown for row in run.rows if library.value(row) and known(told, [row])]
     del rows[MOST_STEPS:]
     return Table.of(known(_OF_LIBRARIES, rows), rows, id="quantization", caption="Quantization")
 

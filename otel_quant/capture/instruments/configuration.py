@@ -176,7 +176,10 @@ _GRANULARITIES: Final = re.compile(
     r"(grouped_channel|tensor|channel|group|block|row|token|axis)(?:wise_(\d+))?"
 )
 _KINDS: Final = {"INT": "int", "FLOAT": "float"}  # As AI Edge Quantizer writes kinds of numbers
-_WIDTH: Final = re.compile(r"q?(?:u?int|b?float|fp|nf|mxfp|nvfp)_?(\d+)[^,]*", re.IGNORECASE)
+_WIDTH: Final = re.compile(
+    r"q?(?:u?int|b?float|nf|(?:mx_?|nv_?)?(?:fp|int))_?(\d+)[^,]*", re.IGNORECASE
+)
+_WITHOUT_WIDTH: Final = re.compile(r"(int|float|(?:mx_|nv_)?fp|mx_int)(?![a-z\d])([^,]*)")
 
 _Found = Iterator[tuple[str, AttributeValue]]
 
@@ -360,7 +363,8 @@ def _number(attribute: str, value: Any) -> _Found:
 
 
 def _block_size(attribute: str, value: Any) -> _Found:
-    yield from [(semconv.GRANULARITY, "channel")] if value == -1 else _number(attribute, value)
+    kind = "channel" if value == -1 else "block" if isinstance(value, list) and value[1:] else ""
+    yield from [(semconv.GRANULARITY, kind)] if kind else _number(attribute, value)
 
 
 def _bits(attribute: str, value: Any) -> _Found:
@@ -404,9 +408,9 @@ def completed(attributes: dict[str, AttributeValue]) -> dict[str, AttributeValue
             if (known := attributes.setdefault(bits, int(width[1]))) != int(width[1]):
                 # It is stored in a wider type
                 attributes[kind] = name.replace(width[1], str(known))
-        elif name.startswith(("int", "float", "mx_", "nv_")) and bits in attributes:
-            attributes[kind] = f"{name}{attributes[bits]}"
-        elif name in ("int", "float"):  # no type without its bits
+        elif (parts := _WITHOUT_WIDTH.fullmatch(name)) and bits in attributes:
+            attributes[kind] = f"{parts[1]}{attributes[bits]}{parts[2]}"
+        elif parts:  # no type without its bits
             del attributes[kind]
     per_channel = attributes.get(semconv.PER_CHANNEL)
     if attributes.get(semconv.GRANULARITY, "group") not in ("group", "block"):

@@ -15,8 +15,7 @@ import functools
 import importlib
 import inspect
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -86,21 +85,6 @@ class Library:
     # a hooked function is called.
     is_common: bool = False
 
-    def __post_init__(self) -> None:
-        """Raises ValueError for a hook that would do nothing."""
-        functions = Counter((hook.module, hook.target) for hook in self.hooks)
-        for hook in self.hooks:
-            what = f"library {self.name}: hook of {hook.module}.{hook.target}"
-            if functions[hook.module, hook.target] > 1:
-                raise ValueError(f"{what}: expected one for each function, found another")
-            # A data loader that a function returns may be read in a calibration later.
-            counts_in_step = hook.wrapper == STEP and hook.counts not in ("", RETURNED)
-            if counts_in_step and hook.step != "Calibration":
-                raise ValueError(
-                    f"{what} counts {hook.counts!r} in its step {hook.step!r}, where nothing is counted; "
-                    "expected the step 'Calibration'"
-                )
-
 
 STEP: Final = "steps:step"
 ENTRY_POINT: Final = "steps:entry_point"
@@ -116,7 +100,9 @@ COUNT_PASSES: Final = "forward_passes:count_passes"
 END_CALIBRATION: Final = "forward_passes:end_calibration"
 NOTE_WEIGHTS: Final = "onnx_weights:note_weights"
 NOTE_MODULES: Final = "libraries:note_modules"
-NOTES: Final = (NOTE_WEIGHTS, NOTE_MODULES)  # What a model has is known when its step ends
+NOTE_FAKE: Final = "libraries:note_fake"
+# What a model has is known when its step ends
+NOTES: Final = (NOTE_WEIGHTS, NOTE_MODULES, NOTE_FAKE)
 ALL: Final = ("*",)  # Every argument of a call is its configuration, but for models, data and files
 
 
@@ -124,11 +110,6 @@ def library(name: str) -> Library:
     """Returns the table of a library."""
     found: Library = load("tables:LIBRARIES")[name]
     return found
-
-
-def libraries() -> Iterator[Library]:
-    """Yields the tables of all."""
-    return map(library, PACKAGES)
 
 
 # --- wrapped calls -------------------------------------------------------------------------

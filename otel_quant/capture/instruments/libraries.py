@@ -21,7 +21,7 @@ from otel_quant.capture.instruments.forward_passes import end_calibration
 from otel_quant.capture.instruments.hooks import HOOKS, Arguments, Function, Hook, Library, wraps
 from otel_quant.capture.instruments.layer_values import Layers, lower_is_better, value_of
 from otel_quant.capture.instruments.observers import observe_hooked
-from otel_quant.capture.instruments.series import add_part, layers
+from otel_quant.capture.instruments.series import end_series
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.capture.scope import OPENING_A_STEP, Activation, qualified_name
@@ -392,10 +392,36 @@ def note_plan(call: Mapping[str, Any], start: int) -> None:
 
 def kind_of_export(call: Mapping[str, Any]) -> str:
     """Step **Export HF Safetensors** or **Export GGUF**."""
-    formats = getattr(call["self"], "formats", None) or call.get("format") or ()
-    names = [formats] if isinstance(formats, str) else [each.output_format for each in formats]
-    is_gguf = any("gguf" in str(name) for name in names)
+    names = _formats_of(call["self"]) or [str(call.get("format"))]
+    is_gguf = any("gguf" in name for name in names)
     return ProfileStep.EXPORT_GGUF if is_gguf else ProfileStep.EXPORT_HF_SAFETENSORS
+
+
+def _formats_of(compressor: Any) -> list[str]:
+    """Returns the formats that a compressor writes; where it does not know how, `fake` in place of what it was asked for."""
+    formats = getattr(compressor, "formats", None) or getattr(compressor, "format", None) or ()
+    return [formats] if isinstance(formats, str) else [each.get_backend_name() for each in formats]
+
+
+def note_fake(call: Mapping[str, Any], result: object) -> None:
+    """Notes that the format `fake` has the rounded weights in float."""
+    # Imported here: a program that writes no such file does not pay for it.
+    from otel_quant.auditing.checkpoint import read_checkpoint
+    from otel_quant.auditing.results import Problems
+
+    compressor, step, formats = call["self"], RUNTIME.current_step(), _formats_of(call["self"])
+    if step is None or _FAKE not in formats:
+        return
+    folder = Path(compressor.output_dir, _FAKE if len(formats) > 1 else "")
+    tensors = read_checkpoint(folder, Problems()).tensors.values()
+    types = {each.dtype.lower().replace("f", "float") for each in tensors if len(each.shape) > 1}
+    parts = [completed({semconv.WEIGHT_TYPE: each}) for each in sorted(types)]
+    if {*formats} != {_FAKE}:
+        parts.append(of_compressor(call))
+    steps.restate(step, {**agreed(parts), semconv.FORMAT: ", ".join(formats)}, SHOWN)
+
+
+_FAKE: Final = "fake"
 
 
 def count_dataset(call: Mapping[str, Any], library: Library) -> Callable[[], None] | None:
@@ -420,14 +446,9 @@ def of_compressor(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     if isinstance(compressor.scheme, str):
         found[semconv.CONFIG_NAME] = compressor.scheme
     found[semconv.ALGORITHMS] = (type(compressor.quantize_config).__name__.removesuffix("Config"),)
+    if _FAKE in (formats := _formats_of(compressor)):
+        found[semconv.FORMAT] = ", ".join(formats)
     return found | steps.resuming(os.environ.get("AR_RESUME_DIR"))
-
-
-def of_zero_shot(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
-    """Returns the same of a compressor that takes no samples."""
-    found = of_compressor(call)
-    found.pop(semconv.CONFIG_SAMPLES, None)
-    return found
 
 
 def of_configuration(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
@@ -499,7 +520,11 @@ def moved(function: Function, hook: Hook, library: Library) -> Function:
         with steps.operating(library.distribution, {}) as moving:
             with FAULTS.kept_in(samples.COUNTING):
                 moving.layers = _to_quantize(args[0])
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                if moving.layers:
+                    end_series()
 
     return wrapper
 
@@ -516,28 +541,6 @@ def note_replaced(call: Mapping[str, Any], model: Any) -> None:
     """Notes how many layers transformers has replaced by those of bitsandbytes, to quantize them while it loads."""
     if not call["pre_quantized"]:
         samples.expect_layers(_to_quantize(model), {"transformers"})
-
-
-def weight(function: Function, hook: Hook, library: Library) -> Function:
-    """Counts one layer of the step that moves its model, which begins with the first; alone it is step **{step}**."""
-    alone = layers(function, hook, library)
-
-    @wraps(function)
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        moving = steps.innermost()
-        if moving is not None and moving.owner != library.distribution:
-            moving = None
-        with FAULTS.kept_in(OPENING_A_STEP):
-            if moving is not None and not steps.is_reported_already(hook.step, library):
-                opened = steps.open_library_step(hook.step, library, later=SHOWN)
-                moving.begin_shared_step(Activation(opened))
-                samples.expect_layers(moving.layers, steps.owners_of(library))
-            if moving is not None and (shared := moving.shared_step) and shared.step:
-                add_part(shared.step, moving.parts, completed(of_weight({"self": self})))
-            samples.count_layer(steps.owners_of(library))
-        return (function if moving is not None else alone)(self, *args, **kwargs)
-
-    return wrapper
 
 
 def of_weight(call: Mapping[str, Any]) -> dict[str, AttributeValue]:

@@ -13,6 +13,7 @@ from otel_quant.capture.instruments.configuration import SHOWN, Part, agreed
 from otel_quant.capture.instruments.steps import restate
 from otel_quant.capture.runtime import RUNTIME
 from otel_quant.schema import semconv
+from otel_quant.schema.events import present
 
 _TYPES: Final = {
     2: ("uint8", 8), 3: ("int8", 8), 4: ("uint16", 16), 5: ("int16", 16), 21: ("uint4", 4), 22: ("int4", 4),
@@ -93,8 +94,7 @@ def _shape_of(scale: Any, zero: Any) -> tuple[str | None, bool | None]:
 def _part(
     kind: tuple[str, int], size: int, granularity: str | None, is_symmetric: bool | None
 ) -> Part:
-    found: dict[str, Any] = {
+    return present({
         semconv.WEIGHT_TYPE: kind[0], semconv.BITS: kind[1], semconv.BLOCK_SIZE: size or None,
         semconv.GRANULARITY: "group" if size else granularity, semconv.SYMMETRIC: is_symmetric,
-    }  # fmt: skip
-    return {name: value for name, value in found.items() if value is not None}
+    })  # fmt: skip

@@ -22,7 +22,7 @@ from otel_quant.capture.scope import OPENING_A_STEP, Activation, is_failure
 from otel_quant.schema import semconv
 
 
-def add_part(step: OpenStep, parts: list[Part], known: Part) -> None:
+def _add_part(step: OpenStep, parts: list[Part], known: Part) -> None:
     """Adds the configuration of a layer to those of a step, if it has not got it."""
     part = {name: value for name, value in known.items() if name in configuration.OF_MODEL}
     if part not in parts:
@@ -45,15 +45,15 @@ class _Series(Activation):
         step.ends_with_parent = True
 
     def takes(self, name: str) -> bool:
-        """Whether a call of a function belongs to it."""
+        """Whether a call of a function belongs to it: within an operation on so many layers all do."""
         is_open = not self.step.closed and self.step.recorder is RUNTIME.recorder
-        return is_open and self._name == name
+        return is_open and (self._name == name or getattr(steps.innermost(), "layers", 0) > 0)
 
     def add(self, known: Part) -> None:
         """Counts a call, which may have another configuration than those before."""
         self.step.between = None
         self.step.recorder.count(self.step, "layer")
-        add_part(self.step, self._parts, known)
+        _add_part(self.step, self._parts, known)
 
     def finish(self, error: BaseException | None = None) -> None:
         """Waits for the next call; a failure ends it."""
@@ -64,6 +64,11 @@ class _Series(Activation):
 
 
 _OF_THREAD: Final = threading.local()
+
+
+def end_series() -> None:
+    """Ends the step that calls of this thread make up, if it is open."""
+    Activation(getattr(getattr(_OF_THREAD, "series", None), "step", None)).finish()
 
 
 def layers(function: Function, hook: Hook, library: Library) -> Function:
@@ -88,6 +93,8 @@ def layers(function: Function, hook: Hook, library: Library) -> Function:
             if opened is None:
                 return Activation(None)
             _OF_THREAD.series = series = _Series(opened, name)
+            if total := getattr(steps.innermost(), "layers", 0):
+                opened.recorder.expect(opened, "layer", total)
         series.add(known)
         return series
 

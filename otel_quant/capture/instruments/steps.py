@@ -44,8 +44,7 @@ class Operation:
     attributes: Mapping[str, AttributeValue]  # Of the steps within
     costs_models: bool = False
     shared_step: scope.Activation | None = None
-    layers: int = 0  # How many that step will go through, 0 if that is not known
-    parts: list[configuration.Part] = field(default_factory=list)  # What those layers were
+    layers: int = 0  # How many are quantized within, 0 if that is not known
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     # Attributes that say what was asked for, until the model is written: steps before that leave them out
     asked: Collection[str] = ()

@@ -2,15 +2,14 @@
 
 CUDA, HIP and the ROCm runtime share the grammar of these variables, a comma-separated list of either positions or
 identifiers. An entry that names no device ends the list; the entries before it count. A device that is named twice
-makes the list empty. As in those runtimes, only the leading digits of a position count (``1gpu`` is 1), and the start
-of an identifier is enough if only one device's identifier starts with it.
+makes the list empty. As in those runtimes, the start of an identifier is enough if only one device's identifier starts
+with it.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,8 +25,6 @@ millisecond for it; at most also between two of whose memory is in use."""
 
 Platform = Literal["cuda", "hip"]
 
-_POSITION: Final = re.compile(r"\s*\+?(\d+)")
-
 
 class Ours(NamedTuple):
     """What processes of a tree have of a device."""
@@ -37,10 +34,8 @@ class Ours(NamedTuple):
     is_alone: bool = False  # Whether this process is the only one of all that has some
 
 
-_ASKED_EVERY: Final = 10.0
-_ASKED_AFTER: Final = 4.0
-"""Seconds between two looks of the sampler at the counter of energy, and between the first looks in two steps:
-some drivers take 4 ms for it."""
+_ASKED_EVERY: Final = 5.0
+"""Seconds between two looks of the sampler at the counter of energy: some drivers take 4 ms for it."""
 
 _LONG: Final = 1.0
 """Seconds without a checkpoint from which on the next one looks at the counter itself."""
@@ -66,8 +61,7 @@ class EnergyMeter:
         """Whether the device is to be asked, at a checkpoint or between two; when the last one was."""
         if not is_brief:
             return now - border_at >= _LONG
-        pause = _ASKED_AFTER if border_at > self._asked_at else _ASKED_EVERY
-        return now - self._asked_at >= pause
+        return now - self._asked_at >= _ASKED_EVERY
 
     def count(self, now: float, counted: float) -> None:
         """Takes the joules that the device has counted, which may be less than what was estimated: power lags by a second."""
@@ -110,14 +104,9 @@ class Devices(ABC):
     """How its counter of energy is read, in the same way."""
 
     def __init__(self, devices: Sequence[Device]) -> None:
-        self._devices = devices
+        self._devices, self.count = devices, len(devices)  # Also those that cannot be read
         self.is_whole = True  # Whether no device failed for the moment at the last reading
         self._pids: Collection[int] = ()  # The process tree at the last reading
-
-    @property
-    def count(self) -> int:
-        """Number of visible devices, including those that cannot be read."""
-        return len(self._devices)
 
     def read(self, pids: Collection[int], is_brief: bool = False) -> tuple[GpuReading, ...]:
         """Reads the devices, and how much of their memory processes use; briefly, between two checkpoints."""
@@ -227,19 +216,14 @@ def select_visible(value: str | None, count: int, names: Mapping[str, int]) -> t
     by_name = entries[0][:1].isalpha()
     selected: list[int] = []
     for entry in entries:
-        number = _named(entry, names) if by_name else _positioned(entry, count)
+        is_position = entry.isdecimal() and int(entry) < count
+        number = _named(entry, names) if by_name else int(entry) if is_position else None
         if number is None:
             break
         if number in selected:
             return ()
         selected.append(number)
     return tuple(selected)
-
-
-def _positioned(entry: str, count: int) -> int | None:
-    match = _POSITION.match(entry)
-    position = count if match is None else int(match.group(1))
-    return position if position < count else None
 
 
 def _named(entry: str, names: Mapping[str, int]) -> int | None:

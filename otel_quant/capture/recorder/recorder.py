@@ -394,10 +394,7 @@ class Recorder:
     def _sample(self) -> None:
         if self._stacks is not None:
             self._stacks.look_at_gil()
-            if self._stacks.has_run():
-                if not self._stacks.has_moved():  # else it would leave the line that did that
-                    self._sampler.see_anywhere()
-                self._stacks.look_ahead()
+            self._stacks.look_ahead(self._sampler.see_anywhere)
         is_due = self._ongoing.is_due()
         reading = self._folded(self._probes.sample(totals=is_due))
         with self._lock:

@@ -18,11 +18,11 @@ class AdvisedNode:
     name: str
     op_type: str  # Empty of an input
     is_left: bool  # Whether it is to be left in float
-    noise: float | None  # Part of the outputs' noise that the quantization of its result makes
-    weights_noise: float | None  # And that of its weights
-    seconds: float | None  # Its time in a run as it is
-    float_seconds: float | None  # And in the float model
-    growth: int | None  # Bytes that its weights take more in float; None where it cannot be
+    noise: float | None = None  # Part of the outputs' noise that quantizing its result makes
+    weights_noise: float | None = None  # And that of its weights
+    seconds: float | None = None  # Its time in a run as it is
+    float_seconds: float | None = None  # And in the float model
+    growth: int | None = None  # Bytes that its weights take more in float; None where it cannot be
 
 
 @dataclass(frozen=True, slots=True)

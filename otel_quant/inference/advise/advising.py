@@ -127,7 +127,7 @@ class _Advising:
         noise = {name: factor * power for name, power in found["parts"].items()}
         kernels = [it for it in self._own.detail["ran"].kernels if it.op_type in _CONVERT]
         size = sum(it.activations or 0 for it in kernels) or inf
-        rate = 5 * sum(it.micros for it in kernels) / size  # of an element: a float and a byte
+        rate = 5e-6 * sum(it.micros for it in kernels) / size  # of an element: a float and a byte
         makers = {name: self._own.file.maker_of(name) for name in parts.sources}
         sizes = {name: op.outputs[0].size or 0 for name, op in makers.items() if op is not None}
         conversions = {name: rate * size for name, size in sizes.items()}
@@ -148,8 +148,8 @@ class _Advising:
             return Limit("noise", _power(number) * before)
         if kind.startswith("size"):
             return Limit("bytes", number * (now.bytes if unit == "x" else 1e6))
-        seconds = latency(self._own, self._float).median
-        return Limit("micros", number * now.micros / (1 if unit == "x" else 1000 * seconds))
+        median = latency(self._own, self._float).median
+        return Limit("seconds", number * now.seconds / (1 if unit == "x" else 1000 * median))
 
     def _part(self, model: OnnxModel) -> float:
         """Returns what is limited, as it was measured of a model, by what is allowed."""
@@ -159,7 +159,7 @@ class _Advising:
             return self._noise(model) / self._limit.value
         if self._limit.figure == "bytes":
             return model.file.file_bytes / self._limit.value
-        return self._choice.figures(()).micros * self._slower(model) / _ABOUT / self._limit.value
+        return self._choice.figures(()).seconds * self._slower(model) / _ABOUT / self._limit.value
 
     def _slower(self, model: OnnxModel) -> float:
         """Returns the CPU time of a model by that of the quantized one."""
@@ -245,17 +245,13 @@ class _Advising:
     def _nodes(self, left: frozenset[str]) -> tuple[AdvisedNode, ...]:
         choice, total = self._choice, self._choice.figures(()).noise or 1
         shares = {name: power / total for name, power in choice.noise.items()}
-        before, after = (
-            {name: 1e-6 * micros for name, micros in each.items()}
-            for each in (choice.micros, choice.float_micros)
-        )
         nodes = [
             AdvisedNode(
                 *(it.name, it.op_type, it.name in left),
                 noise=sum(shares.get(each, 0.0) for each in it.makes) if it.makes else None,
                 weights_noise=shares.get(it.name),
-                seconds=before.get(it.name),
-                float_seconds=after.get(it.name),
+                seconds=choice.seconds.get(it.name),
+                float_seconds=choice.float_seconds.get(it.name),
                 growth=choice.parts.growth.get(it.name),
             )
             for it in choice.parts.nodes
@@ -263,18 +259,15 @@ class _Advising:
         ]
         made = {result for it in choice.parts.nodes for result in it.makes}
         inputs = {codes: it for it, codes in reversed(choice.parts.of.items()) if codes not in made}
-        nodes += [
-            AdvisedNode(name, "", False, shares.get(codes), None, None, None, None)
-            for codes, name in inputs.items()
-        ]
+        nodes += [AdvisedNode(it, "", False, shares.get(codes)) for codes, it in inputs.items()]
         return tuple(sorted(nodes, key=lambda it: -(it.noise or 0) - (it.weights_noise or 0)))
 
 
 def _times(model: OnnxModel) -> Mapping[str, float]:
-    """Returns the microseconds of each node with what converts for it."""
+    """Returns the seconds of each node with what converts for it."""
     found: defaultdict[str, float] = defaultdict(float)
     for each in model.detail["ran"].kernels:
-        found[each.layer or each.node or each.name] += each.micros
+        found[each.layer or each.node or each.name] += 1e-6 * each.micros
     return found
 
 

@@ -22,7 +22,7 @@ class Figures(NamedTuple):
     """What a model with some nodes in float is expected to have."""
 
     noise: float  # Power by that of the signal
-    micros: float
+    seconds: float
     bytes: float
 
 
@@ -40,9 +40,9 @@ class Choice:
     parts: QuantizedParts
     noise: Mapping[str, float]  # Of results and, by their nodes, of weights
     rest: float  # Noise that comes from none of them
-    micros: Mapping[str, float]  # Time of each node as it is
-    float_micros: Mapping[str, float]  # And in the float model
-    conversions: Mapping[str, float]  # Microseconds to convert a result
+    seconds: Mapping[str, float]  # Time of each node as it is
+    float_seconds: Mapping[str, float]  # And in the float model
+    conversions: Mapping[str, float]  # Seconds to convert a result
     bytes: int  # Of the file
 
     def figures(self, left: Collection[str]) -> Figures:
@@ -55,10 +55,10 @@ class Choice:
             {it for each in those for it in each.makes},
         ]
         conversions = (self.conversions.get(it, 0.0) for each in converted for it in each & kept)
-        gains = (self.float_micros.get(it, 0.0) - self.micros.get(it, 0.0) for it in left)
+        gains = (self.float_seconds.get(it, 0.0) - self.seconds.get(it, 0.0) for it in left)
         return Figures(
             self.rest + sum(self.noise.get(each, 0.0) for each in noisy),
-            sum((*self.micros.values(), *gains, *conversions)),
+            sum((*self.seconds.values(), *gains, *conversions)),
             self.bytes + sum(growth[each] for each in left),
         )
 
@@ -66,13 +66,13 @@ class Choice:
         """Returns the nodes to leave in float so that the target comes closest within the limit."""
         before = now = self.figures(())
         left, moves = frozenset[str](), sorted(self.parts.moves(), key=sorted)
-        figure = limit.figure if limit and limit.figure != "noise" else "micros"
+        figure = limit.figure if limit and limit.figure != "noise" else "seconds"
         figure = "bytes" if target == "size" else figure
 
         def worth(move: frozenset[str]) -> tuple[bool, float]:
             then = self.figures(left | move)
-            saved, gain = now.micros - then.micros, now.noise - then.noise
-            if target == "latency" and saved > _WORTH * before.micros:
+            saved, gain = now.seconds - then.seconds, now.noise - then.noise
+            if target == "latency" and saved > _WORTH * before.seconds:
                 return True, saved  # before all that only makes less noise
             is_done = limit is None or now.noise <= limit.value
             if limit is not None and limit.figure != "noise":

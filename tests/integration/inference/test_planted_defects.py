@@ -54,7 +54,9 @@ def test_a_planted_defect_is_named_with_its_node_and_its_share_of_the_profile(
 
 @pytest.mark.parametrize("name", CLEAN)
 def test_a_clean_model_has_no_findings(name: str, results: dict[str, ModelResult]) -> None:
-    assert (results[name].problem, results[name].findings) == ("", ())
+    # That it is slower than another model, which happens to be the first, is none of its own.
+    own = [each for each in results[name].findings if each.kind != "slower"]
+    assert (results[name].problem, own) == ("", [])
 
 
 def test_a_node_that_fell_back_from_the_requested_provider_is_named(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ PROGRAMS = Path(__file__).parent / "programs"
 class Program:
     """Runs programs in a folder of its own, and gives access to what they sent."""
 
-    def __init__(self, cwd: Path, otlp: OtlpReceiver) -> None:
+    def __init__(self, cwd: Path, otlp: OtlpReceiver, node: pytest.Item | None = None) -> None:
         self.cwd = cwd
         self.otlp = otlp
+        self.node = node
         self.stderr = ""
 
     def __call__(self, program: str, *arguments: str, **environ: str) -> str:
@@ -39,25 +41,35 @@ class Program:
         assert "is skipped; the program goes on" not in done.stderr, done.stderr
         return done.stdout
 
-    def check_written(self, root: Span, *untold: str) -> None:
+    def check_written(self, root: Span, *untold: str, uncompared: Collection[str] = ()) -> None:
         """Compares what the steps of each way have of its weights with what its model's tensors are, as the program has noted.
 
-        Steps of some names may leave it out, as one that ends before it is known.
+        Steps of some names may leave it out, as one that ends before it is known. Ways that have written no
+        quantized weight, or in another run, are named.
         """
         lines = (self.cwd / "written.jsonl").read_text().splitlines()
         noted: dict[str, list[dict[str, Any]]] = dict(map(json.loads, lines))
-        ways = {span.name: span for span in self.otlp.children(root)}
-        for way, weights in noted.items():
-            if not weights:  # it was prepared, or failed
+        ways = {span.name: span for span in self.otlp.children(root) if self._below(span)}
+        compared = {way.partition(": ")[0] for way, weights in noted.items() if weights}
+        assert ways.keys() - compared == {*uncompared}
+        self.count_compared(len(compared))
+        for name, weights in noted.items():
+            way, _, only = name.partition(": ")
+            if way in uncompared:
                 continue
-            steps = self._below(ways[way])
-            assert steps, way
+            steps = [each for each in self._below(ways[way]) if only in ("", each.name)]
+            assert steps, name
             # Another configuration, by its hash, is of another part.
             last = steps[-1].attributes.get(semconv.CONFIG_HASH)
             for step in (
                 each for each in steps if each.attributes.get(semconv.CONFIG_HASH) == last
             ):
                 assert_described(step, weights, is_told=step.name not in untold)
+
+    def count_compared(self, ways: int) -> None:
+        """Has the report of the tests say how many ways were compared with what they have written."""
+        if self.node is not None:
+            self.node.user_properties.append(("compared", ways))
 
     def _below(self, span: Span) -> list[Span]:
         return [each for child in self.otlp.children(span) for each in (child, *self._below(child))]
@@ -73,9 +85,9 @@ def each(step: str, unit: str, total: int) -> list[str]:
 
 
 @pytest.fixture
-def program(tmp_path: Path, otlp: OtlpReceiver) -> Program:
+def program(tmp_path: Path, otlp: OtlpReceiver, request: pytest.FixtureRequest) -> Program:
     """Runs programs in this test's folder."""
-    return Program(tmp_path, otlp)
+    return Program(tmp_path, otlp, request.node)
 
 
 _SEEN = {

@@ -48,6 +48,11 @@ NEAREST8 = {
     semconv.ACTIVATION_TYPE: "int8", semconv.ALGORITHMS: ("RTN",), semconv.BITS: 8,
     semconv.CONFIG_NAME: "INT8_W8A8", semconv.WEIGHT_TYPE: "int8",
 }  # fmt: skip
+# It has no format for it but one with rounded weights in float.
+SAVED8 = {
+    semconv.ACTIVATION_BITS: 8, semconv.ACTIVATION_TYPE: "int8", semconv.ALGORITHMS: ("RTN",), semconv.BITS: 32,
+    semconv.CONFIG_NAME: "INT8_W8A8", semconv.WEIGHT_TYPE: "float32", semconv.FORMAT: "fake", semconv.OUTPUT_PATH: "out8",
+}  # fmt: skip
 SAMPLES = {
     semconv.CALIBRATION_ITEM_COUNT: 8,
     semconv.CALIBRATION_SAMPLE_COUNT: 8,
@@ -63,7 +68,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     output = program("auto_round_all.py", HF_HUB_OFFLINE="1")
 
     [root] = otlp.spans_named("quantization")
-    program.check_written(root)
+    program.check_written(root, uncompared={"failing"})
     saved = {**INT4, **TO_OUT}
     scheme = {
         semconv.BITS: 4, semconv.BLOCK_SIZE: 32, semconv.CONFIG_NAME: "QuantizationScheme",
@@ -79,8 +84,12 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
                  step(BLOCKS, {**saved, **TWO_BLOCKS})),
             step(SAVE, {**INT4, **TO_OUT, semconv.OUTPUT_PATH: "out/tiny-w4g32"}),
         ],
-        "nearest": [step(PREPARE, {}), step(ROUND, {**NEAREST8, **TWO_BLOCKS}), step(SAVE, {**NEAREST8, **TO_OUT, semconv.OUTPUT_PATH: "out8"})],
+        "nearest": [step(PREPARE, {}), step(ROUND, {**NEAREST8, **TWO_BLOCKS}), step(SAVE, SAVED8)],
         "file_to_file": [step(FILE_TO_FILE, {**scheme, **FROM_TINY, **TO_OUT, semconv.OUTPUT_PATH: "out4", semconv.RESUME_PATH: str(program.cwd / "out4")})],
+        "file_to_floats": [
+            step(FILE_TO_FILE, {semconv.CONFIG_NAME: "QuantizationScheme", **FROM_TINY, semconv.FORMAT: "fake", semconv.OUTPUT_PATH: "outf",
+                                semconv.BITS: 32, semconv.WEIGHT_TYPE: "float32", semconv.RESUME_PATH: str(program.cwd / "outf")}),
+        ],
         "failing": [
             step(LOAD, FROM_TINY),
             step(PREPARE, TO_GGUF),

@@ -11,7 +11,8 @@ from tests.integration.libraries.conftest import Program
 
 pytest.importorskip("bitsandbytes")
 
-MOVED = ("Model Quantization", "")
+MOVED4 = ("Model Quantization", "bitsandbytes.nn.modules.Params4bit._quantize")
+MOVED8 = ("Model Quantization", "bitsandbytes.nn.modules.Int8Params._quantize")
 QUANTIZE = ("Model Quantization", "bitsandbytes.functional.quantize_4bit")
 LOAD = ("Model Quantization", "transformers.modeling_utils.PreTrainedModel.from_pretrained")
 GROUP = {semconv.BLOCK_SIZE: 64, semconv.GRANULARITY: "group"}
@@ -25,7 +26,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     program("bitsandbytes_all.py")
 
     [root] = otlp.spans_named("quantization")
-    program.check_written(root)
+    program.check_written(root, uncompared={"failing"})
     step, loading = steps_by("bitsandbytes"), steps_by("transformers")
     two, loaded = {semconv.LAYER_COUNT: 2, semconv.LAYER_TOTAL: 2}, {
         semconv.CONFIG_NAME: "BitsAndBytesConfig",
@@ -38,15 +39,15 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
         semconv.WEIGHT_TYPE: "nf4, int8", semconv.PARTS_BITS: (4, 8), semconv.PARTS_BLOCK_SIZE: (64,),
     }  # fmt: skip
     steps = {
-        "four_bits": [step(MOVED, {**NF4, **GROUP, **two})],
-        "eight_bits": [step(MOVED, {**INT8, **two})],
-        "several": [step(MOVED, {**two, **of_both})],
+        "four_bits": [step(MOVED4, {**NF4, **GROUP, **two})],
+        "eight_bits": [step(MOVED8, {**INT8, **two})],
+        "several": [step(MOVED4, {**two, **of_both})],
         "one_weight": [
             step(QUANTIZE, {**FP4, **GROUP, semconv.BLOCK_SIZE: 128, semconv.LAYER_COUNT: 1})
         ],
         "loaded_in_4_bits": [loading(LOAD, {**NF4, **loaded})],
         "loaded_in_8_bits": [loading(LOAD, {**INT8, **loaded})],
         "nothing": [],
-        "failing": [step(MOVED, {**NF3, **GROUP, **failed})],
+        "failing": [step(MOVED4, {**NF3, **GROUP, **failed})],
     }
     assert steps_below(otlp, root) == [(way, {}, within) for way, within in steps.items()]

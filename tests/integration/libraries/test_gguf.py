@@ -20,4 +20,5 @@ def test_an_export_has_the_types_of_what_it_writes(program: Program, otlp: OtlpR
     layers = {semconv.LAYER_COUNT: 3, semconv.LAYER_TOTAL: 3}
     known = {semconv.WEIGHT_TYPE: ", ".join(written), semconv.OUTPUT_PATH: "out.gguf", **layers}
     assert steps_below(otlp, root) == [("written", {}, [steps_by("gguf")(named, known)])]
+    program.count_compared(1)
     assert program.progress() == each("Export GGUF", "layer", 3)

@@ -99,7 +99,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     output = program("llmcompressor_all.py", **variables)
 
     [root] = otlp.spans_named("quantization")
-    program.check_written(root)
+    program.check_written(root, uncompared={"failing"})
     steps = {
         "without_data": [step(LOAD, W8A16), step(INITIALIZE, W8A16), step(DATA_FREE, W8A16)],
         "gptq": [step(READ, W4A16), step(INITIALIZE, W4A16), step(SEQUENTIAL, {**W4A16, **counted_in_parts(3, parts=3)})],

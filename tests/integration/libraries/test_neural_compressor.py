@@ -66,7 +66,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     program("neural_compressor_all.py", HF_HUB_OFFLINE="1")
 
     [root] = otlp.spans_named("quantization")
-    program.check_written(root)
+    program.check_written(root, uncompared={"failing"})
     nearest = in_blocks("RTNConfig")
     hqq = in_blocks("HQQConfig")
     del hqq[semconv.SYMMETRIC]  # it has no such setting

@@ -64,7 +64,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     program("nvidia_modelopt_all.py", OTEL_QUANT_PATHS="off")
 
     [root] = otlp.spans_named("quantization")
-    program.check_written(root, "Calibration")
+    program.check_written(root, "Calibration", uncompared={"failing"})
     failed = {**INT8, "error.type": "KeyError"}
     counts = {semconv.CALIBRATION_ITEM_COUNT: 8, semconv.CALIBRATION_SAMPLE_COUNT: 2}
     # Of the formats of a search only the chosen ones are the model's, which is known at its end.

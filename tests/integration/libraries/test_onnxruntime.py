@@ -174,9 +174,13 @@ def test_every_quantization_method_reports_its_steps(ran: Program) -> None:
     assert roles == ["float", "quantized"] * len(COSTED)
 
 
-def test_attributes_are_what_the_written_model_has(ran: Program) -> None:
+def test_attributes_are_what_the_written_model_has(
+    ran: Program, request: pytest.FixtureRequest
+) -> None:
+    ran.node = request.node
     [root, _] = ran.otlp.spans_named("quantization")
-    ran.check_written(root, "Pre-process", "Calibration")
+    uncompared = {"nothing", "calibrator", "errors", "failing", "pool"}
+    ran.check_written(root, "Pre-process", "Calibration", uncompared=uncompared)
     ways = [way for way in ran.otlp.children(root) if way.name not in ("half", "model cost")]
     for step in (step for way in ways for step in ran.otlp.children(way)):
         has_written = step.name.startswith(("Quantization", "Post-process"))

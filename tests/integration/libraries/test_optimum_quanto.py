@@ -16,7 +16,7 @@ def test_quantize_calibrate_and_freeze_are_steps(program: Program, otlp: OtlpRec
     program("optimum_quanto_all.py")
 
     [root] = otlp.spans_named("quantization")
-    program.check_written(root)
+    program.check_written(root, uncompared={"failing"})
     step = steps_by("optimum-quanto", "optimum.quanto.")
     calibrate = ("Calibration", "calibrate.Calibration.__enter__")
     types = {

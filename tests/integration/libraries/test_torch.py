@@ -43,7 +43,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     program("torch_own.py")
 
     [root] = otlp.spans_named("quantization")
-    program.check_written(root)
+    program.check_written(root, uncompared={"in_steps", "failing", "failing_in_calibration"})
     assert root.attributes[semconv.MODEL_NAME] == "Sequential"
     steps = {
         "eager": EAGER,

@@ -26,7 +26,7 @@ def test_every_quantization_method_reports_its_steps(program: Program, otlp: Otl
     program("torchao_all.py")
 
     [root] = otlp.spans_named("quantization")
-    program.check_written(root)
+    program.check_written(root, uncompared={"failing"})
     int8 = {semconv.BITS: 8, semconv.GRANULARITY: "row", semconv.WEIGHT_TYPE: "int8"}
     language_model = {
         **int8,

@@ -77,6 +77,8 @@ def test_a_server_that_is_away_costs_a_line(launched: Launched) -> None:
 
 def test_without_an_active_run_the_program_is_not_started(launched: Launched) -> None:
     done = launched.run_bare([*RUN[:-2], "touch", "ran"])
-    expected = "otel-quant: --mlflow: MLFLOW_RUN_ID is not set; expected the identifier of the active run\n"
+    expected = (
+        "otel-quant: --mlflow: MLFLOW_RUN_ID is not set; expected the id of the run to log to\n"
+    )
     assert (done.returncode, done.stderr) == (2, expected)
     assert not (launched.folder / "ran").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,9 @@ def test_each_checkpoint_that_was_written_is_audited(torch_run: QuarkRun) -> Non
 
 
 def test_what_is_said_of_weights_is_what_the_written_checkpoints_have(
-    torch_run: QuarkRun, monkeypatch: pytest.MonkeyPatch
+    torch_run: QuarkRun,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, int], None],
 ) -> None:
     # To import torch takes seconds.
     from safetensors.torch import load_file
@@ -84,10 +87,9 @@ def test_what_is_said_of_weights_is_what_the_written_checkpoints_have(
 
     from tests.integration.libraries.programs.written import weights_of
 
-    for name, folder in (
-        ("Export HF Safetensors", "safetensors"),
-        ("File-to-File Quantization", "files"),
-    ):
+    ways = ("Export HF Safetensors", "safetensors"), ("File-to-File Quantization", "files")
+    record_property("compared", len(ways))
+    for name, folder in ways:
         [file] = (torch_run.out / folder).glob("*.safetensors")
         weights = [each._asdict() for each in weights_of(load_file(file))]
         assert weights

@@ -209,11 +209,36 @@ def kept_by_transformers() -> Laid:
     return made
 
 
+def stages() -> Laid:
+    """Swin or ConvNeXt: the last stage has no layer that makes the next one's input smaller."""
+    made = Laid({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4)
+    for at in range(4):
+        for part in ("query", "output"):
+            made.nf4(f"encoder.layers.{at}.blocks.0.{part}")
+            made.nf4(f"encoder.layers.{at}.blocks.1.{part}")
+        if at < 3:
+            made.nf4(f"encoder.layers.{at}.downsample.reduction")
+    return made
+
+
+@pytest.mark.parametrize("lacks", [0, 1, 2])
+def test_of_three_blocks_the_middle_one_has_what_the_others_have(
+    lacks: int, tmp_path: Path
+) -> None:
+    made = Laid({"quant_method": "bitsandbytes", "load_in_4bit": True}, 3)
+    for at in range(3):
+        for part in DENSE[: 3 + (at != lacks)]:
+            made.nf4(f"model.layers.{at}.{part}")
+    found = audit(made.write(tmp_path))
+    lacking = [f"model.layers.{lacks}.mlp.down_proj"] * (lacks == 1)
+    assert [each.where for each in found.problems] == lacking
+
+
 @pytest.mark.parametrize(
     "make",
     [
         *(deepseek, model_optimizer, experts, routers_named, vision, hybrid, dynamic, expressions),
-        *(six_bits, auto_round_blocks, kept_by_transformers, auto_round_floats),
+        *(six_bits, auto_round_blocks, kept_by_transformers, auto_round_floats, stages),
     ],
 )
 def test_a_known_kind_of_model_passes(make: Callable[[], Laid], tmp_path: Path) -> None:

@@ -135,6 +135,19 @@ def test_the_error_of_a_layer_is_that_of_its_weights(
     assert layer.sqnr == pytest.approx(error, abs=1.5 if make is scaled else 0.01)
 
 
+@pytest.mark.parametrize("codes", [np.zeros_like(WEIGHT), WEIGHT[::-1] * 20])
+def test_other_weights_and_none_at_all_do_not_pass(codes: Any, tmp_path: Path) -> None:
+    rows, config, _ = bitsandbytes()
+    made, floats = Tensors({"quantization_config": config}), Tensors()
+    put(made, f"{LAYER}.weight", codes.astype(np.int8))
+    put(made, f"{LAYER}.SCB", rows["SCB"])
+    put(floats, f"{LAYER}.weight", WEIGHT)
+    found = audit(made.write(tmp_path / "made"), floats.write(tmp_path / "float"), weights=True)
+    assert [(each.where, each.what) for each in found.problems] == [
+        (LAYER, "has other weights than the float model: SQNR is 0 dB or less")
+    ]
+
+
 def test_weights_need_a_float_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["audit", str(tmp_path), "--weights"]) == 2
     assert (

@@ -240,7 +240,7 @@ def test_time_and_memory_are_those_just_before_a_sample(monkeypatch: pytest.Monk
         sampled(sampler, steps, 10)
         monkeypatch.setattr("otel_quant.capture.stack_sampler.resident", lambda **_: 30 * MB)
         assert sampler.has_moved()
-        sampler.look_ahead()
+        sampler.look_ahead(lambda: None)
         ahead = Place(__file__, "ahead", 1, "")
         sampler._ahead = {thread: [ahead] for thread in sampler._ahead}
         sampler.take(steps, reading(50 * MB), 1)
@@ -250,6 +250,20 @@ def test_time_and_memory_are_those_just_before_a_sample(monkeypatch: pytest.Monk
         time.sleep(0.1)
         sampled(sampler, steps, 50)
         assert sum(grown(sampler).values()) == 40 * MB
+
+
+@linux
+@pytest.mark.usefixtures("threads_of_program")
+def test_without_a_step_the_program_goes_on_for_a_moment_before_it_is_seen_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("otel_quant.capture.stack_sampler.resident", lambda **_: 10 * MB)
+    sampler, moments = StackSampler(names_paths=True), list[int]()
+    sampled(sampler, {}, 10)
+    sum(range(100_000))
+    sampler.look_ahead(lambda: moments.append(1))
+    assert moments == [1]
+    assert [*sampler._ahead] == [threading.main_thread().ident]
 
 
 @linux
@@ -269,7 +283,7 @@ def test_no_sample_keeps_what_a_function_had_until_the_next_garbage_collection()
         with threads(hold) as (running,):
             sampler, steps = StackSampler(names_paths=True), steps_in(running)
             for _ in range(2):
-                sampler.look_ahead()
+                sampler.look_ahead(lambda: None)
                 sampled(sampler, steps, 10)
         assert kept[0]() is None
     finally:

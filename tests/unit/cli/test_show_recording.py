@@ -230,6 +230,41 @@ def test_what_is_for_programs_has_one_base_and_one_unit(tmp_path: Path, show: Sh
     ]
 
 
+def test_each_step_of_a_library_that_has_more_than_its_name_is_shown(
+    tmp_path: Path, show: Show
+) -> None:
+    folder = RecordedFolder(tmp_path / "r", by_launcher=True)
+    process = folder.process(parent=os.getpid()).begin(1)
+    parts = {
+        semconv.CONFIG_NAME: "W4A16", semconv.ALGORITHMS: ("GPTQ", "RTN"), semconv.WEIGHT_TYPE: "int4, int8",
+        semconv.PARTS_BITS: (4, 8), semconv.PARTS_BLOCK_SIZE: (32, 64), semconv.OUTPUT_PATH: "out",
+    }  # fmt: skip
+    for name, attributes in {
+        "Model Loading": {}, "Model Quantization": parts, "Model Evaluation": {semconv.ACCURACY_COUNT: 7},
+    }.items():  # fmt: skip
+        of_library = {semconv.LIBRARY_NAME: "auto-round", **attributes}
+        process.close(process.step(name, 2, attributes=of_library), 3)
+    process.close(process.step("own", 4, attributes={semconv.OUTPUT_PATH: "x"}), 5)
+    process.end(6)
+    folder.ended(Ending(time=8, exit_code=0, why_no_step="no library was called"))
+    *_, table = (part for part in show(folder.path).split("\n\n") if part.startswith("STEP  "))
+    assert [" ".join(line.split()) for line in table.splitlines()[2:]] == [
+        "Model Quantization auto-round W4A16, GPTQ, RTN, int4, int8 weights, group of 32, 64 - out",
+        "Model Evaluation auto-round - 7 -",
+    ]
+    (document,) = json.loads(show(folder.path, "--format", "json"))
+    assert document["recording"]["ending"]["why_no_step"] is None
+    names = ("library_name", "algorithms", "parts_bits", "parts_block_size", "accuracy_count")
+    [quantized] = [row for row in document["steps"] if row["step"] == "Model Quantization"]
+    assert [quantized[name] for name in names] == [
+        "auto-round",
+        ["GPTQ", "RTN"],
+        [4, 8],
+        [32, 64],
+        None,
+    ]
+
+
 def test_a_recording_without_a_run_prints_that_it_has_none(tmp_path: Path, show: Show) -> None:
     folder = RecordedFolder(tmp_path / "r", by_launcher=True)
     folder.ended(Ending(time=2.0, exit_code=3))

@@ -238,7 +238,7 @@ def test_a_factor_of_the_float_models_own_is_not_the_quantizers(tmp_path: Path) 
         ("accuracy", Limit("noise", 0.5), {"c2"}),
         ("accuracy", Limit("noise", 2.0), set()),
         ("size", Limit("noise", 0.05), {"c2", "c3"}),
-        ("accuracy", Limit("micros", 470.0), {"c2"}),
+        ("accuracy", Limit("seconds", 470.0), {"c2"}),
         ("accuracy", Limit("bytes", 100.0), set()),
         ("latency", None, {"pool"}),
         ("latency", Limit("noise", 0.5), {"c2", "pool"}),

@@ -199,6 +199,40 @@ def test_whose_the_objects_of_a_name_are_is_known_from_the_first_of_them(
     assert copied(other.url) == files_in(tmp_path / "b/r")
 
 
+def test_an_object_that_is_missing_or_broken_is_named_and_hides_no_other_recording(
+    tmp_path: Path,
+    url: str,
+    command: Commands,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(uploading, "_LARGEST", 1000)
+    for name in ("cut", "garbled", "gap", "whole"):
+        good(tmp_path / name)
+        Upload(tmp_path / name, url).send()
+    cut, garbled, gap = (
+        tmp_path / "store" / name / "000002.recording.tar.gz" for name in ("cut", "garbled", "gap")
+    )
+    data = cut.read_bytes()
+    cut.write_bytes(data[: len(data) // 2])
+    garbled.write_bytes(data[:20] + bytes(len(data) - 20))
+    gap.unlink()
+    for each in (cut, garbled):
+        shown = command("show", f"{url}/{each.parent.name}")
+        assert (shown.code, shown.err.count("\n")) == (1, 1)
+        assert shown.err.startswith(f"otel-quant: {url}/{each.parent.name}/{each.name}: ")
+    caplog.clear()
+    table = command.output("runs", url, "--format", "csv").splitlines()
+    told = sorted(caplog.messages)
+    assert [each.partition(": ")[0] for each in told] == [
+        f"{url}/cut/{cut.name}", f"{url}/gap", f"{url}/garbled/{garbled.name}",
+    ]  # fmt: skip
+    assert told[1] == f"{url}/gap: {gap.name} is missing: nothing after it is read"
+    assert [each.rpartition("/")[2] for each in table[1:]] == [
+        "whole"
+    ]  # the gap is of the same run
+
+
 def test_an_upload_goes_on_where_another_was_killed_whose_last_answer_was_lost(
     tmp_path: Path, url: str
 ) -> None:

@@ -24,8 +24,9 @@ from opentelemetry.semconv._incubating import metrics as incubating_metrics
 from opentelemetry.semconv._incubating.metrics import hw_metrics
 from opentelemetry.semconv.schemas import Schemas
 
-from otel_quant.capture.instruments.hooks import libraries, load
+from otel_quant.capture.instruments.hooks import load
 from otel_quant.capture.instruments.processes import PROCESSES
+from otel_quant.capture.instruments.tables import LIBRARIES
 from otel_quant.cost.operators import all_operators
 from otel_quant.recordings.compared_runs import FACTS
 from otel_quant.schema import catalog, semconv
@@ -69,13 +70,13 @@ def test_every_rule_is_on_the_page_except_duplicates_of_another_domain() -> None
     assert missing == []
 
 
-HOOKS = [hook for library in libraries() for hook in library.hooks]
+HOOKS = [hook for library in LIBRARIES.values() for hook in library.hooks]
 
 
 def test_every_library_was_tried_and_a_version_that_failed_stands_beside_one_that_passed() -> None:
     tried = json.loads(TRIED.read_text())
     assert list(tried) == list(TESTED)
-    assert [library.name for library in libraries() if library.name not in TESTED] == []
+    assert [library.name for library in LIBRARIES.values() if library.name not in TESTED] == []
     assert [n for n, rows in tried.items() if all(row["failed"] for row in rows)] == []
 
 
@@ -98,8 +99,8 @@ def test_steps_are_the_profile_steps_and_no_function_is_hooked_twice() -> None:
     assert {hook.step for hook in HOOKS} - {""} <= ALL_STEPS
     targets = [(hook.module, hook.target) for hook in HOOKS]
     assert sorted(set(targets)) == sorted(targets)
-    names = {library.name for library in libraries()}
-    assert {name for library in libraries() for name in library.built_on} <= names
+    names = {library.name for library in LIBRARIES.values()}
+    assert {name for library in LIBRARIES.values() for name in library.built_on} <= names
 
 
 def test_every_name_of_semconv_is_in_its_tables() -> None:

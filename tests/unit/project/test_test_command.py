@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from otel_quant.capture.instruments.hooks import libraries
+from otel_quant.capture.instruments.tables import LIBRARIES
 from scripts import debian, interpreters
 from scripts.test import ALIKE
 from scripts.tested_libraries import TESTED, note, outcome_of
@@ -241,8 +241,8 @@ def test_ci_runs_on_github_with_every_python_that_the_classifiers_name() -> None
 
 def test_every_library_is_tried_every_week() -> None:
     beside = ["openvino", "mlflow", "wandb", "prefect", "apache-airflow"]
-    assert list(TESTED) == [*(library.name for library in libraries()), *beside]
-    for library in libraries():
+    assert list(TESTED) == [*(library.name for library in LIBRARIES.values()), *beside]
+    for library in LIBRARIES.values():
         tested = TESTED[library.name]
         assert (ROOT / tested.tests).exists()
         assert tested.requirements[0].partition("[")[0] == library.distribution
@@ -257,12 +257,12 @@ def test_every_library_is_tried_every_week() -> None:
 def test_a_try_of_a_library_takes_the_place_of_the_last_one_of_that_version(tmp_path: Path) -> None:
     report, tried = tmp_path / "report.xml", tmp_path / "tried.json"
     assert outcome_of(report)["failed"] == ["the tests did not end"]
-    tests = "import pytest\ndef test_1(): pass\ndef test_2(): 1 / 0\ndef test_3(): pytest.skip()\n"
+    tests = "import pytest\ndef test_1(record_property): record_property('compared', 7)\ndef test_2(): 1 / 0\ndef test_3(): pytest.skip()\n"
     (tmp_path / "test_it.py").write_text(tests)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--junit-xml={report}"]
     subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
     outcome = outcome_of(report)
-    assert outcome == {"passed": 1, "failed": ["test_2"], "skipped": ["test_3"]}
+    assert outcome == {"passed": 1, "failed": ["test_2"], "skipped": ["test_3"], "compared": 7}
     tried.write_text("{}")
     for version, failed in (("1.9", []), ("1.10", []), ("1.9", ["test_2"])):
         note("hqq", outcome | {"version": version, "failed": failed}, tried)

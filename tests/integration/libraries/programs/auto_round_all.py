@@ -17,7 +17,7 @@ from auto_round.compressors.base import BaseOrchestrator
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader
 from watched import Progress, in_every_way, same_weights, write_tiny
-from written import note_tensors, note_values
+from written import note_floats, note_tensors, note_values
 
 Weights = dict[str, torch.Tensor]
 
@@ -53,15 +53,23 @@ def saved() -> Weights:
 
 def nearest() -> Weights:
     rounding = AutoRound(model(), TOKENIZER, scheme="INT8_W8A8", iters=0, disable_opt_rtn=True)
-    rounding.quantize()
+    made, _ = rounding.quantize()
+    note_values(made, "nearest: Model Quantization")
     rounding.save_quantized("out8", format="auto_round")
-    return load_file("out8/model.safetensors")
+    written = load_file("out8/model.safetensors")
+    return note_floats(written, "nearest: Export HF Safetensors")
 
 
 def file_to_file() -> Weights:
     rounding = AutoRound("tiny", scheme="W4A16", group_size=32, model_free=True)
     _, folder = rounding.quantize_and_save("out4", format="auto_round")
     return note_tensors(load_file(f"{folder}/model.safetensors"))
+
+
+def file_to_floats() -> Weights:
+    rounding = AutoRound("tiny", scheme="W4A16", group_size=32, model_free=True)
+    rounding.quantize_and_save("outf", format="fake")
+    return note_floats(load_file("outf/model.safetensors"), "file_to_floats")
 
 
 def failing() -> Weights:
@@ -73,7 +81,14 @@ def failing() -> Weights:
     raise AssertionError("expected a NotImplementedError")
 
 
-WAYS: tuple[Callable[[], Weights], ...] = (tuned, saved, nearest, file_to_file, failing)
+WAYS: tuple[Callable[[], Weights], ...] = (
+    tuned,
+    saved,
+    nearest,
+    file_to_file,
+    file_to_floats,
+    failing,
+)
 
 
 def main() -> None:

@@ -12,7 +12,8 @@ import torch
 import transformers
 from bitsandbytes import functional, nn
 from watched import in_every_way, write_tiny
-from written import note
+from weights import note_weights
+from written import note, of_4bit
 
 SAMPLE = torch.randn(2, 64, generator=torch.Generator().manual_seed(1))
 
@@ -44,7 +45,9 @@ def several() -> torch.Tensor:
 
 
 def one_weight() -> torch.Tensor:
-    return functional.quantize_4bit(SAMPLE, quant_type="fp4", blocksize=128)[0]
+    codes, state = functional.quantize_4bit(SAMPLE, quant_type="fp4", blocksize=128)
+    note_weights([of_4bit(codes, state)], "one_weight")
+    return codes
 
 
 def loaded(config: transformers.BitsAndBytesConfig) -> torch.Tensor:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import onnx
 import onnxconverter_common as converter
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.transformers.float16 import convert_float_to_float16
+from written_onnx import note_floats
 
 import otel_quant
 
@@ -58,14 +58,11 @@ def by_onnxruntime() -> None:
 def main() -> None:
     assert "onnxruntime.quantization" not in sys.modules  # whose import sets the same hooks
     write_float("float.onnx")
-    written = {}
     for way in (in_memory, from_a_file, mixed, mixed_file, by_onnxruntime):
         with otel_quant.step(way.__name__):
             way()
-        types = {each.data_type for each in onnx.load("out.onnx").graph.initializer}
-        written[way.__name__] = [TensorProto.DataType.Name(each) for each in types]
+        note_floats("out.onnx", way.__name__)
         Path("out.onnx").unlink()
-    print(json.dumps(written))
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ def in_turn() -> torch.Tensor:
     made = model()
     quantize_(made, Int8WeightOnlyConfig(version=2), filter_fn=lambda _, name: name == "0")
     quantize_(made, _in_groups(), filter_fn=lambda _, name: name == "2")
+    note(made[2])  # each call has what it quantizes
     return made(SAMPLE)
 
 
@@ -71,7 +72,7 @@ def pt2e() -> torch.Tensor:
     quantizer.set_global(get_default_x86_inductor_quantization_config())
     prepared = prepare_pt2e(exported, quantizer)
     prepared(SAMPLE)
-    return convert_pt2e(prepared)(SAMPLE)
+    return note(convert_pt2e(prepared))(SAMPLE)
 
 
 def static_in_place() -> torch.Tensor:

@@ -27,6 +27,20 @@ def note_tensors(tensors: Tensors, way: str = "") -> Tensors:
     return tensors
 
 
+def note_floats(tensors: Tensors, way: str) -> Tensors:
+    """Writes down the same of a checkpoint whose matrices are all in float."""
+    types = [each.dtype for each in tensors.values() if each.dim() > 1]
+    assert all(each.is_floating_point for each in types)
+    note_weights(
+        [
+            Weights(str(each).removeprefix("torch."), torch.finfo(each).bits, "", None, None)
+            for each in types
+        ],
+        way,
+    )
+    return tensors
+
+
 def note_values(model: Model, way: str = "") -> Model:
     """Writes down the same of a model whose linear layers have the values that codes stand for, with quantizers or not."""
     found = []
@@ -41,8 +55,8 @@ def note_values(model: Model, way: str = "") -> Model:
 
 def weights_in(model: torch.nn.Module) -> list[Weights]:
     """Returns what each quantized weight of a model is."""
-    if isinstance(model, torch.fx.GraphModule):
-        return list(_of_graph(model))
+    if isinstance(model, torch.fx.GraphModule) and (exported := list(_of_graph(model))):
+        return exported
     found = (_module(module) for module in model.modules())
     return [weights for weights in found if weights is not None]
 
@@ -215,13 +229,15 @@ def _of_quanto(weight: Any) -> Weights:
     return Weights(f"int{bits}", bits, *groups(codes.numel(), weight.shape[0], scale.numel()), None)
 
 
-def _of_4bit(weight: Any) -> Weights | None:
-    state = weight.quant_state
-    if state is None:
-        return None
+def _of_params4bit(weight: Any) -> Weights | None:
+    return None if weight.quant_state is None else of_4bit(weight.data, weight.quant_state)
+
+
+def of_4bit(codes: Any, state: Any) -> Weights:
+    """Returns what codes of bitsandbytes are."""
     kind = "nf4" if -0.7 < float(state.code[1]) < -0.69 else "fp4"
     count = state.shape.numel()
-    bits = 8 * weight.data.numel() * weight.data.element_size() // count
+    bits = 8 * codes.numel() * codes.element_size() // count
     return Weights(kind, bits, "group", count // state.absmax.numel(), None)
 
 
@@ -233,5 +249,5 @@ def _of_8bit(weight: Any) -> Weights | None:
 _READERS = {
     "Int8Tensor": _of_torchao, "IntxUnpackedToInt8Tensor": _of_torchao, "Float8Tensor": _of_torchao,
     "WeightQBytesTensor": _of_quanto, "WeightQBitsTensor": _of_quanto,
-    "Params4bit": _of_4bit, "Int8Params": _of_8bit,
+    "Params4bit": _of_params4bit, "Int8Params": _of_8bit,
 }  # fmt: skip

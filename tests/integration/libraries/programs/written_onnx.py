@@ -23,6 +23,13 @@ def note(model: str | Path | Any, way: str) -> Any:
     return model
 
 
+def note_floats(path: str, way: str) -> None:
+    """Writes down the same of a file whose matrices are all in a type of float."""
+    weights = [each for each in onnx.load(path).graph.initializer if len(each.dims) > 1]
+    types = [onnx.helper.tensor_dtype_to_np_dtype(each.data_type) for each in weights]
+    note_weights([Weights(str(each), 8 * each.itemsize, "", None, None) for each in types], way)
+
+
 def _weights_in(graph: Any) -> Iterator[Weights]:
     tensors = {each.name: each for each in graph.initializer}
     for node in graph.node:
@@ -43,7 +50,9 @@ def _weights_in(graph: Any) -> Iterator[Weights]:
             if weight is None or sum(size > 1 for size in weight.dims) < 2:
                 continue
             after = [each for each in inputs[at + 1 :] if each is not None]
-            scale = next((each for each in after if each.data_type == TensorProto.FLOAT), None)
+            # Of ConvInteger and MatMulInteger the scale is at a later node, by its name.
+            beside = tensors.get(weight.name.removesuffix("_quantized") + "_scale")
+            scale = next((each for each in after if each.data_type == TensorProto.FLOAT), beside)
             zero = next((each for each in after if each.data_type in _BITS), None)
             stored = zero.data_type if is_pair and zero is not None else weight.data_type
             if stored in _BITS and scale is not None and (not is_pair or at == 0):

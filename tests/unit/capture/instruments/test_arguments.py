@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 import pytest
 
-from otel_quant.capture.instruments.configuration import described, of_arguments
+from otel_quant.capture.instruments.configuration import completed, described, of_arguments
 from otel_quant.capture.instruments.hooks import ALL, Arguments
 from otel_quant.capture.instruments.samples import items_in
 from otel_quant.capture.instruments.steps import models_of
@@ -293,6 +293,12 @@ def test_a_hash_has_no_address_path_or_order_in_it(tmp_path: Path) -> None:
         ({"weights": {"name": "qfloat8_e4m3fn"}}, {"weight.type": "qfloat8_e4m3fn", "bits": 8}),
         ({"quant_method": "torchao", "WeightSymmetric": False, "ActivationSymmetric": True},
          {"symmetric": False, "activation.symmetric": True}),
+        # As AutoRound has types
+        ({"data_type": "mx_fp", "bits": 6, "act_data_type": "nv_fp4_with_static_gs", "act_bits": 4, "group_size": 32},
+         {"weight.type": "mx_fp6", "bits": 6, "activation.type": "nv_fp4_with_static_gs", "activation.bits": 4,
+          "block_size": 32, "granularity": "group"}),
+        ({"data_type": "fp", "bits": 8, "act_data_type": "fp", "act_bits": 16, "group_size": (128, 128)},
+         {"weight.type": "fp8", "bits": 8, "granularity": "block"}),
     ],
 )  # fmt: skip
 def test_common_option_names_make_the_same_attributes(
@@ -301,6 +307,9 @@ def test_common_option_names_make_the_same_attributes(
     found = described(configuration)
     assert found.pop(semconv.CONFIG_HASH, None) is not None or not configuration
     assert found == {named(f"quant.{name}"): value for name, value in attributes.items()}
+    assert (
+        completed(dict(found)) == found
+    )  # of an outer step, whose attributes those within have too
 
 
 def test_models_and_data_are_not_configuration() -> None:

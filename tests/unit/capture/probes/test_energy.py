@@ -77,12 +77,12 @@ def test_a_step_of_a_second_has_what_the_device_counts_and_a_short_one_power_tim
     assert asked == [10.0, 12.0]
 
 
-def test_the_sampler_asks_seldom_and_soon_after_a_step_has_begun() -> None:
+def test_the_sampler_asks_each_five_seconds() -> None:
     samples = [(at / 10, True, 100.0, at * 10.0) for at in range(1, 300)]
     _, asked = meter((0.0, False, 100, 0), *samples)
-    assert asked == pytest.approx([0, 10, 20], abs=0.1)
+    assert asked == pytest.approx([0, 5, 10, 15, 20, 25], abs=0.1)
     _, asked = meter((0.0, False, 100, 0), (0.5, False, 100, 50), *samples[5:60])
-    assert asked == pytest.approx([0, 4], abs=0.1)
+    assert asked == pytest.approx([0, 5], abs=0.1)
 
 
 def test_an_estimate_that_was_too_high_is_corrected() -> None:

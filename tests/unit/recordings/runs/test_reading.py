@@ -12,13 +12,23 @@ import pytest
 
 from otel_quant.format.curve import read_curve
 from otel_quant.recordings.reader import read
-from otel_quant.recordings.runs import NAMES, Unreadable, find, pivot, read_all, row_of
+from otel_quant.recordings.runs import (
+    NAMES,
+    Unreadable,
+    find,
+    parse,
+    pivot,
+    read_all,
+    row_of,
+    select,
+)
 from otel_quant.recordings.summary import CACHE_PEAK, GPU_PEAK, PROCESS_PEAK
 from otel_quant.schema import semconv
 from otel_quant.views.html import page_text
 from otel_quant.views.runs import document
 from tests.fixtures.figures import named
 from tests.fixtures.programs import Launched
+from tests.fixtures.recorded import RecordedFolder
 from tests.fixtures.recording_schema import check_recording
 from tests.unit.recordings.runs.fleet import QUARKS, write_fleet, write_profile, write_recording
 
@@ -61,6 +71,29 @@ def test_a_row_is_the_same_with_and_without_the_steps(tmp_path: Path) -> None:
         in_brief = row_of(read(path, in_brief=True), EVERY_NAME)
         assert in_brief == row_of(read(path), EVERY_NAME), path
         assert in_brief["path"] == str(path)
+
+
+def test_a_run_is_found_by_what_each_of_its_steps_has(tmp_path: Path) -> None:
+    write_recording(tmp_path / "a", method="MinMax, Entropy")
+    process = RecordedFolder(tmp_path / "b").process().begin(1)
+    for kind in ("QInt8", "QInt4", "QInt8"):
+        attributes = {semconv.WEIGHT_TYPE: kind, semconv.BITS: int(kind[4:])}
+        process.close(process.step("Quantization (Static)", 2, attributes=attributes), 3)
+    process.end(4)
+
+    def found_by(condition: str) -> list[str]:
+        asked = parse(condition)
+        rows, _ = read_all([str(tmp_path)], [asked.name])
+        return [Path(str(row["path"])).name for row in select(rows, [asked])]
+
+    assert [
+        found_by(f"weight.type={kind}") for kind in ("QInt8", "QInt4", "QInt8, QInt4", "Q")
+    ] == [["b"], ["b"], ["b"], []]
+    assert [found_by(f"calibration.method{it}") for it in ("=Entropy", "!=MinMax")] == [
+        ["a"],
+        ["b"],
+    ]
+    assert found_by("bits=8") == ["b"]
 
 
 def test_more_runs_than_one_process_reads_are_read_in_order(tmp_path: Path) -> None:

@@ -350,7 +350,7 @@ def _placed(
     return next(covered_by, (timed or near)[0])._replace(**of_best)
 
 
-def _at_what_brought_it(held: KnownValue, low: float, steps: Iterable[PlacedStep]) -> KnownValue:
+def _at_its_origin(held: KnownValue, low: float, steps: Iterable[PlacedStep]) -> KnownValue:
     """Returns a peak with the last step within which memory rose to so much, where that of the peak began with it."""
 
     def figure(step: RecordedStep | None, name: str) -> float:

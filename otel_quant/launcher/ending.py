@@ -298,8 +298,7 @@ def _leak(victim: causes.Victim, recording: Recording) -> int | None:
     """Returns the growth of memory each second that went on until the end of the innermost step."""
     for each in reversed(steps_in(recording)):
         if victim.steps and each.step is victim.steps[-1]:
-            found = summary.growing(recording, each)
-            return None if found is None else round(found.per_second)
+            return round(summary.growing(recording, each) / (each.duration or 1)) or None
     return None
 
 

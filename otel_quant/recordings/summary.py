@@ -584,34 +584,23 @@ _GROWTH_LASTS: Final = 3.0
 _GROWS: Final = 64 * 10**6  # Bytes by which it grows at least
 
 
-class Growing(NamedTuple):
-    """Memory that goes on growing within a step: a leak, or data that is kept."""
-
-    per_second: float  # Bytes
-    per_sample: float | None  # Bytes; None of a step that counts no samples
-    grown: float  # Bytes since the step began
-
-
-def growing(recording: Recording, each: PlacedStep, level: str = MEMORY) -> Growing | None:
-    """Returns how memory, or another level of the curve, goes on growing within a step; None if it does not."""
+def growing(recording: Recording, each: PlacedStep, level: str = MEMORY) -> float:
+    """Returns by how many bytes memory, or another level of the curve, goes on growing within a step; 0 if it does not."""
     name = LAUNCHER if LAUNCHER in recording.curves else each.run.process
     began, curve = recording.curve(name)
-    begin, seconds = began - each.step.start, each.duration
+    begin, seconds, growth = began - each.step.start, each.duration, Growth()
     if seconds < _GROWTH_LASTS:
-        return None
-    growth = Growth()
+        return 0.0
     for bucket in curve.buckets.values():
         read = bucket.levels.get(level)
         if read is not None and 0 <= (at := begin + read.at / 1000) <= seconds:
             growth.add(round(1000 * at), read.lowest)
     line, samples = growth.line(), each.step.samples
-    rate = 1000 * line.per_sample if line is not None else 0.0
-    known = each.step.attributes.get(semconv.FORECAST_MEMORY_PER_SAMPLE)
-    if level == MEMORY and samples and isinstance(known, int):
-        rate = known * samples / seconds  # by what was there as each sample began
-    if (grown := rate * seconds) < _GROWS:
-        return None
-    return Growing(rate, grown / samples if samples else None, grown)
+    grown = 0.0 if line is None else 1000 * line.per_sample * seconds
+    per_sample = each.step.attributes.get(semconv.FORECAST_MEMORY_PER_SAMPLE)
+    if level == MEMORY and samples and isinstance(per_sample, int):
+        grown = per_sample * samples  # by what was there as each sample began
+    return grown if grown >= _GROWS else 0.0
 
 
 def _highest(values: Iterable[float | None]) -> float | None:

@@ -320,22 +320,23 @@ def _growing(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
         for each in subject.steps
         if (each.step.end is None or each.duration > least)
         and _bound(each) not in (bounds.IMPORTING, bounds.COMPILING)
-        and (grown := summary.growing(recording, each)) is not None
+        and (grown := summary.growing(recording, each))
     ]
     if not known:
         return
-    most = max(grown.grown for _, grown in known)
-    each, grown = max(known, key=lambda it: (it[1].grown > most / 2, it[0].depth))
-    per_sample = _ending_of(recording).memory_per_sample or grown.per_sample
+    most = max(grown for _, grown in known)
+    each, grown = max(known, key=lambda it: (it[1] > most / 2, it[0].depth))
+    samples = each.step.samples
+    per_sample = _ending_of(recording).memory_per_sample or (samples and grown / samples)
     each_one = "with each sample" if per_sample else "a second"
-    by = f"{units.size(per_sample or grown.per_second)} {each_one}"
+    by = f"{units.size(per_sample or grown / each.duration)} {each_one}"
     seen = reader.grown_of(recording, each.step)
     is_known = each.step.end is not None and bool(reader.lines_of(recording, each.step))
     if (seen is not None and seen.is_loaded) or (
-        is_known and (0 if seen is None else seen.bytes) < grown.grown / 2
+        is_known and (0 if seen is None else seen.bytes) < grown / 2
     ):
         return  # what was loaded; or child processes, of which no lines are known
-    text = f"Memory kept growing in {headline.names_text(each.names)}, by {by}, {units.size(grown.grown)} in all"
+    text = f"Memory kept growing in {headline.names_text(each.names)}, by {by}, {units.size(grown)} in all"
     if seen is not None:
         text += f", {units.share_text(seen.share)} of it at {seen.spot.words}"
     remedy = _to_try(recording, bounds.MEMORY_GROWTH, each)

@@ -589,8 +589,8 @@ class Beside:
         known = [self._slow[each.name] for each in kernels if each.name in self._slow]
         found = max(known, key=part, default=None)
         if found is not None and 2 * part(found) > _micros(kernels):
-            is_own = ": " not in found.alike or _partner(found.node, self.before, ()) == name
-            of = "" if is_own else f"`{found.node}`: "
+            has_row = _partner(found.node, self.before, ()) in {*self.before, *self.after}
+            of = "" if has_row else f"`{found.node}`: "
             return found.alike, f"{of}{_why(found)}"
         slowest = max(kernels, key=attrgetter("micros"), default=None)
         if slowest is None or not slowest.micros:

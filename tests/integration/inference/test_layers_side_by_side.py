@@ -208,12 +208,17 @@ _FUSED = """
 <ir_version: 8, opset_import: ["" : 17]>
 net (float[1,32,24,24] x) => (float[1,32,24,24] y) <float low = {0.0}, float high = {6.0}> {
     [conv0] a = Conv<pads=[1,1,1,1]>(x, w0)
-    [relu] b = Relu(a)
+    [clip] b = Clip(a, low, high)
     [conv1] c = Conv<pads=[1,1,1,1], group=32>(b, w1)
-    [clip] d = Clip(c, low, high)
-    [conv2] e = Conv<pads=[1,1,1,1]>(d, w0)
-    [relu2] f = Relu(e)
-    [conv3] y = Conv(f, w3)
+    [swish] d = HardSwish(c)
+    [pool] p = GlobalAveragePool(d)
+    [conv2] q = Conv(p, w3)
+    [relu] r = Relu(q)
+    [conv3] s = Conv(r, w3)
+    [scaled] e = Mul(s, d)
+    [conv4] f = Conv<pads=[1,1,1,1]>(e, w0)
+    [relu2] g = Relu(f)
+    [conv5] y = Conv(g, w3)
 }"""
 
 

@@ -526,21 +526,22 @@ _SHOWN: Final[tuple[_Column, ...]] = (
 )  # fmt: skip
 
 
-def _attribute(name: str, _: StepTableRow, step: model.RecordedStep) -> object:
+def _attribute(name: str, row: StepTableRow, step: model.RecordedStep) -> object:
+    if name in _SPLIT:
+        return split_shares(row.of.recording, step)[name]
     return step.attributes.get(name)
 
 
-def _split(
-    of: Callable[[Amounts], int], row: StepTableRow, step: model.RecordedStep
-) -> float | None:
-    seen = split_of(row.of.recording, step)
-    return seen and _rounded_share(of(seen), seen.time)
+def split_shares(recording: model.Recording, step: model.RecordedStep) -> dict[str, float | None]:
+    """Returns what the thread of a step did, as shares of the time that was seen of it."""
+    seen = split_of(recording, step)
+    return {name: seen and _rounded_share(of(seen), seen.time) for name, of in _SPLIT.items()}
 
 
 _SPLIT: Final[Mapping[str, Callable[[Amounts], int]]] = {
-    "ran": attrgetter("cpu"),
-    "waiting": attrgetter("waiting"),
-    "blocked": lambda seen: seen.time - seen.cpu - seen.waiting,
+    "ran_share_of_seen": attrgetter("cpu"),
+    "waiting_share_of_seen": attrgetter("waiting"),
+    "blocked_share_of_seen": lambda seen: seen.time - seen.cpu - seen.waiting,
 }
 """What the thread of a step did, in nanoseconds of the time that was seen of it."""
 
@@ -562,7 +563,7 @@ BARE: Final = (
     _Column("samples", value=_of_step(lambda _, step: step.samples)),
     *(_Column(semconv.short(name).replace(".", "_"), value=_of_step(partial(_attribute, name))) for name in _BY_LIBRARY),
     *(_Column(f"bound_{name.rpartition('_')[2]}", value=_of_step(partial(_attribute, name))) for name in (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)),
-    *(_Column(f"{name}_share_of_seen", value=_of_step(partial(_split, of))) for name, of in _SPLIT.items()),
+    *(_Column(name, value=_of_step(partial(_attribute, name))) for name in _SPLIT),
 )  # fmt: skip
 """Columns for programs: with one base, the recording's beginning, and one unit."""
 

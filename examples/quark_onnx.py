@@ -9,6 +9,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
+import numpy as np
 from onnxruntime_static import RandomImages
 from quark.onnx import ModelQuantizer
 from quark.onnx.quantization.config import Config, get_default_config
@@ -35,6 +36,8 @@ def main() -> None:
             str(float_model), str(quantized_model), RandomImages(arguments.samples, 224)
         )
 
+        # For `--data` of otel-quant: one that calibration has seen
+        np.savez(folder / "image.npz", **(RandomImages(1, 224).get_next() or {}))
         before, after = float_model.stat().st_size, quantized_model.stat().st_size
         print(f"{before / 1e6:.1f} MB -> {after / 1e6:.1f} MB")
 

@@ -64,7 +64,7 @@ def main() -> int:
     (ROOT / fixed).unlink(missing_ok=True)
     commands = (
         ["cost", floats, quantized, "--top", "3"],
-        ["fix", quantized, "-o", fixed, "--float", floats],
+        ["fix", quantized, "-o", fixed, "--float", floats, "--data", f"{OUT.name}/image.npz"],
     )
     for command in commands:
         print("\n$ otel-quant", *command, flush=True)

@@ -194,10 +194,11 @@ def _quark(found: Mapping[str, Any]) -> _Asked:
 
 def _torchao(found: Mapping[str, Any]) -> _Asked:
     def asked(own: Any) -> AskedType | None:
-        kind = f"{_at(own, '_type')} {_at(own, '_data', 'weight_dtype', '_data')}"
-        words = re.search(r"(Float|Int|float|int)(\d)", kind.replace("Intx", ""))
         data = _at(own, "_data")
-        group = _at(data, "group_size") or _at(data, "granularity", "_data", "group_size")
+        kind = f"{_at(data, 'weight_dtype', '_data')} {_at(own, '_type')}"
+        words = re.search(r"(float|int)(\d)(?=Weight|_| )", kind, re.IGNORECASE)
+        grains = (_at(data, it, "_data") for it in ("granularity", "weight_granularity"))
+        group = next((size for it in (data, *grains) if (size := _at(it, "group_size"))), 0)
         return AskedType(int(words[2]), integer(group), words[1].lower()) if words else None
 
     own = _at(found, "quant_type", "default")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Final
 
 from otel_quant.auditing.asked import AskedModel, AskedType, asked_of, integer
@@ -53,8 +53,10 @@ def block_of(name: str) -> str:
 class Siblings:
     """Tells what was left in float on purpose from what was forgotten."""
 
-    def __init__(self, asked: AskedModel, add: Callable[[str, str, str], None]) -> None:
-        self._asked, self._add = asked, add
+    def __init__(
+        self, asked: AskedModel, add: Callable[[str, str, str], None], convolutions: Set[str]
+    ) -> None:
+        self._asked, self._add, self._convolutions = asked, add, convolutions
         self._types: dict[tuple[str, tuple[int, ...]], str] = {}
         self._sizes, self._counts = Counter[str](), Counter[str]()
         self._blocks: set[str] = set()
@@ -68,6 +70,7 @@ class Siblings:
             self._types[pattern_of(each.name), each.shape] = each.type
             self._blocks.add(block_of(each.name))
             self._sizes[block_of(each.name)] += each.elements
+            self._counts[pattern_of(each.name)] += 1
         for each in floats:
             for name in (block_of(each.name), pattern_of(each.name)):
                 self._sizes[name] += each.elements
@@ -78,8 +81,9 @@ class Siblings:
         asked, is_named = self._asked.of(layer.name)
         role, block = pattern_of(layer.name), block_of(layer.name)
         kin, method = self._types.get((role, layer.shape)), self._asked.method
-        # What a single layer has alone is of another kind, as what predicts further tokens.
-        is_inside = block in self._blocks and self._counts[role] > 1 and method
+        # What a single layer has alone is of another kind, as what predicts further tokens; few methods take convolutions.
+        is_usual = self._counts[role] > 1 and layer.name not in self._convolutions
+        is_inside = is_usual and block in self._blocks and method
         is_kept = method in ("bitsandbytes", "torchao", "fp8") and role.endswith(_KEPT)
         if is_kept or (asked is None and (method or is_named)):
             return layer
@@ -119,7 +123,9 @@ class CheckpointLayers:
                 self.layers.append(found)
             elif (found := _in_float(name, tensors)) is not None:
                 floats.append(found)
-        siblings = Siblings(self.asked, self._add)
+        weights = {name: it["weight"] for name, it in self._of.items() if "weight" in it}
+        convolutions = {name for name, it in weights.items() if len(it.shape) > 2}
+        siblings = Siblings(self.asked, self._add, convolutions)
         self.layers += siblings.sort(tuple(self.layers), floats)
         self.excess += siblings.excess
         self._find_lacking()

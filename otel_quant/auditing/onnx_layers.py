@@ -55,7 +55,7 @@ class OnnxLayers:
         for inner in graph.within():
             for each in self._layers(inner):
                 (floats if each.state == "left out" else quantized).append(each)
-        siblings = Siblings(asked, problems.add)
+        siblings = Siblings(asked, problems.add, set())
         self.layers = [*quantized, *siblings.sort(quantized, floats)]
         self.excess, self.scales = siblings.excess, list(self._seen.values())
 

@@ -58,11 +58,9 @@ def _quantized_again(folder: Path, name: str, command: Sequence[str], nodes: Seq
     with chdir(copy):
         code, _ = ProgramElsewhere(words, environ, str(output)).wait(list)
     runs = [] if code else cmd.read_recording(str(recording)).runs
-    written = [each for run in runs for each in run.models if each.get("role") == "quantized"]
-    paths = [str(each.get("path")) for each in written]
+    paths = [str(it.get("path")) for run in runs for it in run.models if it["role"] == "quantized"]
     found = [copy / path for path in paths if path.endswith(".onnx")]
-    steps = [step for run in runs for step in run.steps]
-    is_changed = any(semconv.CONFIG_EXCLUDED in step.attributes for step in steps)
+    is_changed = any(semconv.CONFIG_EXCLUDED in it.attributes for run in runs for it in run.steps)
     if not (found and is_changed):
         sys.stderr.write(output.read_text(errors="replace"))
         why = "it calls no quantize_static of onnxruntime or AMD Quark; expected one of these"

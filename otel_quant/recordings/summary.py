@@ -339,6 +339,7 @@ def _placed(
     timed = [each for each in near if each.time is not None]
     for each in [each for each in timed if each.since is None][:_MOST_PLACES]:
         if (placed := _at_its_step(each, steps)) is not None:  # Case 1
+            placed = _at_its_origin(placed, _NEAR * best.value, steps) if is_memory else placed
             return placed._replace(**of_best, run=best.run or placed.run)
     # Of steps that are equal the last, because it is the innermost
     owned = [each for each in reversed(near) if each.step]
@@ -347,6 +348,21 @@ def _placed(
         return last._replace(path=path, **of_best)
     covered_by = filter(None, (_at_its_step(each, steps) for each in timed))  # Case 3
     return next(covered_by, (timed or near)[0])._replace(**of_best)
+
+
+def _at_its_origin(held: KnownValue, low: float, steps: Iterable[PlacedStep]) -> KnownValue:
+    """Returns a peak with the last step within which memory rose to so much, where that of the peak began with it."""
+
+    def figure(step: RecordedStep | None, name: str) -> float:
+        return (step and number(step.attributes, name)) or 0.0
+
+    start, own = semconv.MEMORY_START, semconv.MEMORY_PEAK
+    before = [it for it in steps if it.step.start <= (held.time or 0.0)]
+    brought = [it for it in before if figure(it.step, start) < low <= figure(it.step, own)]
+    if figure(held.step, start) < low or not brought:
+        return held
+    it = max(brought, key=attrgetter("step.start"))
+    return held._replace(run=it.run, step=it.step, path=it.path)
 
 
 def is_low(item: RecordedRun | RecordedStep) -> bool:

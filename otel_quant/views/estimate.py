@@ -8,7 +8,7 @@ from dataclasses import asdict
 from operator import attrgetter
 from typing import Any, Final
 
-from otel_quant.cost.estimate import ANSWERS, MOST_SAMPLES, Estimate, EstimatedModel, EstimatePart
+from otel_quant.cost.estimate import ANSWERS, MOST_SAMPLES, Estimate, EstimatedModel
 from otel_quant.schema.units import counted, duration_text, size
 from otel_quant.views import document as doc
 from otel_quant.views.cost import assumptions
@@ -103,7 +103,8 @@ def _parts(
     for each in estimates if explained else ():
         computed = [
             (f"{kind}: {of.name}", doc.UnitCell(of.bytes, "By", after=f": {of.computed_from}"))
-            for kind, of in _figures(each)
+            for kind, figures in (("memory", each.memory), ("disk", each.disk))
+            for of in figures
         ]
         yield doc.Facts(computed, _title(each))
 
@@ -129,12 +130,6 @@ _MOSTLY: Final = doc.Column[Estimate](
 def _fits(limit: int | None) -> doc.Column[Estimate]:
     heading = "" if limit is None else f"fits {size(limit)}"
     return doc.Column(heading, "", lambda each: None if limit is None else each.fits(limit), "fits")
-
-
-def _figures(estimate: Estimate) -> Iterator[tuple[str, EstimatePart]]:
-    for kind, figures in (("memory", estimate.memory), ("disk", estimate.disk)):
-        for figure in figures:
-            yield kind, figure
 
 
 def _notes(model: EstimatedModel, estimates: Sequence[Estimate]) -> list[str]:

@@ -111,7 +111,7 @@ def device_table(recording: model.Recording, runs: Sequence[model.RecordedRun]) 
     return Table.of(
         _COLUMNS, list(_uses(recording, runs)), row=lambda each, cells: Row(cells, each.depth),
         known_only=True, id="gpus", caption="GPUs",
-        note="Energy is of the device, whatever program used it.",
+        note="A run of a process begins with its first step. Energy is of the device, whatever program used it.",
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, pairwise
 from operator import attrgetter
@@ -22,7 +22,7 @@ from otel_quant.schema.code_lines import AFTER, BEFORE, BETWEEN, Amounts
 from otel_quant.schema.dataclass import dataclass
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
-from otel_quant.views.text import phrase, plain, share_of
+from otel_quant.views.text import listed, phrase, plain, share_of
 
 # --- which are shown ----------------------------------------------------------------------
 
@@ -572,12 +572,12 @@ BARE: Final = (
 def _configuration(_: StepTableRow, step: model.RecordedStep) -> str | None:
     """Returns the configuration of a step in words: ``INT8_DEFAULT, int8 weights, int8 activations, channel``."""
     get = step.attributes.get
-    size = get(semconv.BLOCK_SIZE) or phrase("{}", get(semconv.PARTS_BLOCK_SIZE), _all)
+    size = get(semconv.BLOCK_SIZE) or phrase("{}", get(semconv.PARTS_BLOCK_SIZE), listed)
     kind = get(semconv.GRANULARITY) or ("group" if size else None)
     granularity = phrase("{}", kind) + phrase(" of {}", size)
     parts = (
         phrase("{}", get(semconv.CONFIG_NAME)),
-        phrase("{}", get(semconv.ALGORITHMS), _all),
+        phrase("{}", get(semconv.ALGORITHMS), listed),
         phrase("{} weights", get(semconv.WEIGHT_TYPE)),
         phrase("{} activations", get(semconv.ACTIVATION_TYPE)),
         granularity,
@@ -585,11 +585,7 @@ def _configuration(_: StepTableRow, step: model.RecordedStep) -> str | None:
         phrase("arguments were changed: {} left in float", get(semconv.CONFIG_EXCLUDED), _nodes),
         "no weight was quantized" * (get(semconv.WEIGHT_COUNT) == 0),
     )
-    return _all(filter(None, parts)) or None
-
-
-def _all(values: Iterable[object]) -> str:
-    return ", ".join(map(str, values))
+    return ", ".join(filter(None, parts)) or None
 
 
 def _nodes(names: Sequence[str]) -> str:

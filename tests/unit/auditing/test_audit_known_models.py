@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from otel_quant.auditing.asked import AskedType, asked_of
 from otel_quant.auditing.audit import audit
 from tests.fixtures.checkpoints import Tensors
 
@@ -209,6 +210,16 @@ def kept_by_transformers() -> Laid:
     return made
 
 
+def state_space() -> Laid:
+    """Mamba: its short convolutions are no linear layers, which alone its method quantizes."""
+    made = Laid({"quant_method": "bitsandbytes", "load_in_4bit": True}, 3)
+    for at in range(3):
+        made.nf4(f"model.layers.{at}.mixer.in_proj")
+        made.nf4(f"model.layers.{at}.mixer.out_proj")
+        made.put(f"model.layers.{at}.mixer.conv1d.weight", "BF16", [2048, 1, 4])
+    return made
+
+
 def stages() -> Laid:
     """Swin or ConvNeXt: the last stage has no layer that makes the next one's input smaller."""
     made = Laid({"quant_method": "bitsandbytes", "load_in_4bit": True}, 4)
@@ -219,6 +230,44 @@ def stages() -> Laid:
         if at < 3:
             made.nf4(f"encoder.layers.{at}.downsample.reduction")
     return made
+
+
+def test_a_stage_in_float_is_forgotten_though_the_others_are_of_other_shapes(
+    tmp_path: Path,
+) -> None:
+    made = stages()
+    for suffix in ("", ".absmax", ".nested_absmax", ".quant_state.bitsandbytes__nf4"):
+        made.take(f"encoder.layers.1.downsample.reduction.weight{suffix}")
+    made.put("encoder.layers.1.downsample.reduction.weight", "BF16", [512, 256])
+    found = audit(made.write(tmp_path))
+    assert [(each.kind, each.where) for each in found.problems] == [
+        ("forgotten", "encoder.layers.1.downsample.reduction")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "asked"),
+    [
+        ("Int8WeightOnlyConfig", {"group_size": None}, (8, 0, "int")),
+        ("Int8DynamicActivationInt8WeightConfig", {}, (8, 0, "int")),
+        ("Float8DynamicActivationInt4WeightConfig", {"group_size": 128}, (4, 128, "int")),
+        ("Float8WeightOnlyConfig", {"weight_dtype": {"_data": "float8_e4m3fn"}}, (8, 0, "float")),
+        (
+            "Int8DynamicActivationIntxWeightConfig",
+            {
+                "weight_dtype": {"_data": "int4"},
+                "weight_granularity": {"_data": {"group_size": 32}},
+            },
+            (4, 32, "int"),
+        ),
+    ],
+)
+def test_of_torchao_the_weights_are_of_the_type_that_is_asked_for_them(
+    kind: str, data: dict[str, Any], asked: tuple[int, int, str]
+) -> None:
+    own = {"_type": kind, "_data": data}
+    found = asked_of({"quant_method": "torchao", "quant_type": {"default": own}})
+    assert found.default == AskedType(*asked)
 
 
 @pytest.mark.parametrize("lacks", [0, 1, 2])
@@ -238,7 +287,14 @@ def test_of_three_blocks_the_middle_one_has_what_the_others_have(
     "make",
     [
         *(deepseek, model_optimizer, experts, routers_named, vision, hybrid, dynamic, expressions),
-        *(six_bits, auto_round_blocks, kept_by_transformers, auto_round_floats, stages),
+        *(
+            six_bits,
+            auto_round_blocks,
+            kept_by_transformers,
+            auto_round_floats,
+            stages,
+            state_space,
+        ),
     ],
 )
 def test_a_known_kind_of_model_passes(make: Callable[[], Laid], tmp_path: Path) -> None:

@@ -154,11 +154,6 @@ class Evidence:
         return sum(used) / self.duration
 
     @property
-    def busy_cores(self) -> float:
-        """The same without the thread while it asked again and again whether a GPU is done."""
-        return self.cores - min(self.ran, self.gpus.at_calls)
-
-    @property
     def ran(self) -> float:
         """Share of the time in which its thread was on a processor."""
         return self.total.cpu / self.total.time
@@ -447,7 +442,8 @@ VERDICTS: Final = (
         lambda step: f"its thread waited {_percent(step.waiting)} of its time for a processor, while the program used {step.cores:.1f} of {step.cpus:g}",
     ), "probable"),
     Verdict("all_processors", "the processors, all of which it uses", _where(
-        lambda step: step.busy_cores >= _BUSY * step.cpus,
+        # Without the thread while it asked again and again whether a GPU is done
+        lambda step: step.cores - min(step.ran, step.gpus.at_calls) >= _BUSY * step.cpus,
         lambda step: f"it used {step.cores:.1f} of {step.cpus:g} processors; {step.line}",
     )),
     Verdict("page_faults", "reading mapped files or swapped memory", _where(

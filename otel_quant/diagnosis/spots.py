@@ -180,16 +180,15 @@ def grown_in(stacks: Sequence[Stack], function: str, method: str = "") -> Grown 
     whole = total_of(seen for _, seen in stacks).grown
     if not whole:
         return None
-    own, loaded = [], 0
+    own, others, loaded = list[Stack](), list[Stack](), 0
     for lines, seen in stacks:
         is_own = own_within(lines, function) is not None
-        if importing(lines) or (is_loading(lines) and not (function and is_own)):
-            loaded += seen.grown
-        elif is_own:
-            own.append((lines, seen))
+        loads = bool(importing(lines)) or (is_loading(lines) and not (function and is_own))
+        loaded += seen.grown * loads
+        (own if is_own and not loads else others).append((lines, seen))
     share = total_of(seen for _, seen in own).grown / whole
     is_own = share >= (_SEEN if method.endswith(_KEEPS_NOTHING) else _MOST)
-    top = top_spot(own if is_own else stacks, GROWN, lambda lines: line_within(lines, function))
+    top = top_spot(own if is_own else others, GROWN, lambda lines: line_within(lines, function))
     assert top is not None
     spot, grown = top[0], top[1].grown
     if is_own and spot.own is not None:

@@ -73,6 +73,8 @@ def test_growth_is_the_librarys_where_only_what_called_the_step_is_the_programs(
     found = grown((READS, 40), (RUNS, 60))
     assert (found.is_own, found.is_librarys) == (False, True)
     assert found.spot.words == "<module> (q.py:21), in Session.run"
+    other = (CALL, COLLECT)  # each has less than a line of the reader, where samples come late
+    assert grown((READS, 40), (RUNS, 30), (other, 30)).spot.words == found.spot.words
 
 
 def test_a_method_that_keeps_nothing_leaves_the_growth_to_the_program() -> None:

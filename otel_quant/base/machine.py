@@ -40,12 +40,11 @@ def environment_at_start(
 
 def note_for_launcher(kind: str, names: Iterable[str]) -> None:
     """Adds lines to the file that `otel-quant run` has made for notes of the program that it has started, if it has."""
-    text = "".join(f"{kind} {name}\n" for name in names)
     try:
         notes = os.open(f"{os.environ['OTEL_QUANT_RECORD']}/{NOTES}", os.O_WRONLY | os.O_APPEND)
     except (KeyError, OSError):
         return
     try:
-        os.write(notes, text.encode(errors="replace"))
+        os.write(notes, "".join(f"{kind} {name}\n" for name in names).encode(errors="replace"))
     finally:
         os.close(notes)

@@ -159,15 +159,13 @@ def carried_by_connections() -> int | None:
     family, length, ask = ctypes.c_int(), ctypes.c_int(4), ctypes.PyDLL(None).getsockopt
     asked = _SOL_SOCKET, _SO_DOMAIN, ctypes.byref(family), ctypes.byref(length)
     found = [each for each in range(_MOST) if ask(each, *asked) == 0 and family.value in _IP]
-    if not found:
-        return None
     counts, of_tcp, carried = (ctypes.c_uint64 * 17)(), ctypes.c_int(136), 0
     for each in found:
         # What is there unread is not waited for.
         ctypes.PyDLL(None).ioctl(each, _UNREAD, ctypes.byref(length))
         if not length.value and ask(each, *_TCP_INFO, counts, ctypes.byref(of_tcp)) == 0:
             carried += sum(counts[15:])  # acknowledged, and received
-    return carried
+    return carried if found else None
 
 
 _SOL_SOCKET, _SO_DOMAIN, _IP, _TCP_INFO, _UNREAD = 1, 39, (2, 10), (6, 11), 0x541B  # Linux's

@@ -8,7 +8,7 @@ from typing import Final
 from otel_quant.capture.probes.memory import high_water
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.diagnosis.spots import spot_of
-from otel_quant.schema.code_lines import Place, Spot
+from otel_quant.schema.code_lines import RECORDER, Place, Spot
 from otel_quant.schema.readings import MemoryReading
 
 _MOVES: Final = 1 << 20  # Bytes by which memory has to rise for another line to be that of the peak
@@ -31,6 +31,7 @@ class PeakLines:
         if memory is None or not steps:
             return
         mark, before = 0, self._mark
+        is_known = bool(lines) and RECORDER not in lines
         # Only where enough was touched since the last sample is the mark read: it takes as long as a sample.
         if memory.possible > before + _MOVES:
             mark = self._mark = high_water() or 0
@@ -42,7 +43,7 @@ class PeakLines:
             value = max(memory.rss, mark if is_new else 0)
             highest, _ = self._highest.get(index, (start.rss, None))
             if value > highest + _MOVES:
-                self._highest[index] = value, spot_of(lines) if lines else None
+                self._highest[index] = value, spot_of(lines) if is_known else None
 
     def end(self, index: int, peak: float) -> str | None:
         """Forgets a step; returns the line of a peak, in words, if it was seen there."""

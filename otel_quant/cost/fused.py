@@ -23,10 +23,10 @@ from otel_quant.cost.runtimes import CARRIES, FUSIONS, Fusion, Quantized, same
 QUANTIZES: Final = frozenset({"QuantizeLinear", "com.microsoft:QuantizeLinear"})
 DEQUANTIZES: Final = frozenset({"DequantizeLinear", "com.microsoft:DequantizeLinear"})
 
-_CLAMPS: Final = frozenset({"Clip", "Relu"})
+CLAMPS: Final = frozenset({"Clip", "Relu"})
 
 _OPERANDS: Final = {
-    **dict.fromkeys(_CLAMPS, 1),
+    **dict.fromkeys(CLAMPS, 1),
     **dict.fromkeys(QUANTIZES | DEQUANTIZES, 2),
     **{kind: rule.first + (rule.many or 1) for kind, rule in FUSIONS.items()},
 }
@@ -222,7 +222,7 @@ class _Graph:
                 self._wanted[value] = self._conversion(op, result)  # Case 1
         elif wanted is None:
             return
-        elif op.kind in _CLAMPS and _clamps_nothing(op, wanted):
+        elif op.kind in CLAMPS and _clamps_nothing(op, wanted):
             self._leave_out(op, wanted)  # Case 2
         elif op.kind == "Identity" and self._alone(value):
             self._wanted[value] = wanted
@@ -418,7 +418,7 @@ class _Graph:
         if not self._alone(op.outputs[0]):
             return False
         reader = self._readers[op.outputs[0]]
-        return reader.kind in _CLAMPS and self._alone(reader.outputs[0])
+        return reader.kind in CLAMPS and self._alone(reader.outputs[0])
 
     def _against_result(self, it: _Candidate) -> Iterator[Obstacle]:
         """Yields what stands between a result and the QuantizeLinear behind, or that there is none."""
@@ -454,7 +454,7 @@ class _Graph:
         """
         result = add.outputs[0]
         reader, ranks = self._readers.get(result), [len(each.shape or ()) for each in add.given]
-        is_behind = max(ranks) > _MATRIX and reader and reader.kind in _CLAMPS
+        is_behind = max(ranks) > _MATRIX and reader and reader.kind in CLAMPS
         return None if is_behind or ranks == [_MATRIX] * 2 else self._wanted.get(result)
 
     def _on_loading(self, it: _Candidate) -> bool:
@@ -541,7 +541,7 @@ class _Graph:
         """What operations read and make, once it is known who still needs floats."""
         made = {*chain.from_iterable(self.fused.values()), *self._twins, *self._clamped}
         # Their results are made by others, or by none.
-        gone = {op for op in self._ops if op.kind in QUANTIZES | _CLAMPS and op.outputs[0] in made}
+        gone = {op for op in self._ops if op.kind in QUANTIZES | CLAMPS and op.outputs[0] in made}
         self._integers = self._twins | {value: item.value for value, item in self._held.items()}
         reads = {op: self._read_by(op) for op in self._ops if op not in gone}
         floats = self._kept.union(chain.from_iterable(reads.values()))

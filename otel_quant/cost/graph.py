@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from otel_quant.cost import dtypes, obstacles
 from otel_quant.cost.analysis import file_bytes, stored_in
 from otel_quant.cost.execution import Execution, executions, multiplied, precision_of
-from otel_quant.cost.fused import DEQUANTIZES, QUANTIZES, AsRun, Fused, fused_kernels
+from otel_quant.cost.fused import CLAMPS, DEQUANTIZES, QUANTIZES, AsRun, Fused, fused_kernels
 from otel_quant.cost.inputs import BoundInputs, InputSpec, bind_inputs
 from otel_quant.cost.left_in_float import PRODUCERS, Contractions
 from otel_quant.cost.model_reader import read_model
@@ -24,7 +24,7 @@ from otel_quant.cost.structure import Graph, GraphNode, Model, Tensor, node_name
 from otel_quant.cost.walk import Walk
 
 __all__ = [
-    "CARRIES", "DEQUANTIZES", "FUSIONS", "QDQ", "QUANTIZES", "Fusion", "Graph", "GraphNode", "ModelGraph",
+    "CARRIES", "CLAMPS", "DEQUANTIZES", "FUSIONS", "QDQ", "QUANTIZES", "Fusion", "Graph", "GraphNode", "ModelGraph",
     "Onnxruntime", "Tensor", "TypedNode", "Value", "converts", "dtypes", "node_name", "obstacles", "printable",
     "read_graph", "runtime_here",
 ]  # fmt: skip

@@ -154,11 +154,6 @@ class Evidence:
         return sum(used) / self.duration
 
     @property
-    def busy_cores(self) -> float:
-        """The same without the thread while it asked again and again whether a GPU is done."""
-        return self.cores - min(self.ran, self.gpus.at_calls)
-
-    @property
     def ran(self) -> float:
         """Share of the time in which its thread was on a processor."""
         return self.total.cpu / self.total.time
@@ -228,10 +223,6 @@ def bound_of(evidence: Evidence) -> Bound | None:
     return Bound(NOTHING_STANDS_OUT, evidence.line)
 
 
-def _at(line: str) -> str:
-    return f", most at {line}" if line else ""
-
-
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
@@ -291,7 +282,7 @@ def _startup(evidence: Evidence) -> str:
     shares = ", ".join(f"{_percent(time / evidence.total.time)} {what}" for what, time in parts)
     most = [(lines, seen) for lines, seen in evidence.stacks if _start_of(lines) == parts[0][0]]
     top = top_spot(most, TIME, lambda lines: line_within(lines, ""), names_leaf=False)
-    return f"{shares}{_at(top[0].words if top else '')}"
+    return f"{shares}, most at {top[0].words}" if top else shares
 
 
 def _taking_data(lines: Lines) -> Place | None:
@@ -451,7 +442,8 @@ VERDICTS: Final = (
         lambda step: f"its thread waited {_percent(step.waiting)} of its time for a processor, while the program used {step.cores:.1f} of {step.cpus:g}",
     ), "probable"),
     Verdict("all_processors", "the processors, all of which it uses", _where(
-        lambda step: step.busy_cores >= _BUSY * step.cpus,
+        # Without the thread while it asked again and again whether a GPU is done
+        lambda step: step.cores - min(step.ran, step.gpus.at_calls) >= _BUSY * step.cpus,
         lambda step: f"it used {step.cores:.1f} of {step.cpus:g} processors; {step.line}",
     )),
     Verdict("page_faults", "reading mapped files or swapped memory", _where(
@@ -472,7 +464,7 @@ VERDICTS: Final = (
     )),
     Verdict("own_threads", "threads of its own, for which it waits", _where(
         lambda step: step.blocked >= _BUSY and step.tasks.ran + step.tasks.waited >= _MOST,
-        lambda step: f"its thread was blocked {_percent(step.blocked)} of its time, while {step.tasks.ran:.1f} others ran, on average, and {step.tasks.waited:.1f} waited for a processor{_at(step.tasks.line)}; {step.line}",
+        lambda step: f"its thread was blocked {_percent(step.blocked)} of its time, while {step.tasks.ran:.1f} others ran, on average, and {step.tasks.waited:.1f} waited for a processor{step.tasks.line and f', most at {step.tasks.line}'}; {step.line}",
     )),
     Verdict("disk", "the disk", _disk, "probable"),
     Verdict("waiting", "waiting", _where(

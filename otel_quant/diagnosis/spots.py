@@ -165,6 +165,9 @@ _MOST: Final = 0.5
 
 _CLEAR: Final = 0.7  # Share of a function's growth that its line has: else another one may have been seen for it
 
+_IN_TURNS, _MAINLY = 1.3, 0.8
+"""A function that grows by its time, as others do beside it, takes turns with them between two samples: what calls all of them is named."""
+
 _KEEPS_NOTHING: Final = "MinMax"
 """A calibration method that keeps two values of an activation: what grows with the samples is the program's."""
 
@@ -177,21 +180,34 @@ def grown_in(stacks: Sequence[Stack], function: str, method: str = "") -> Grown 
     whole = total_of(seen for _, seen in stacks).grown
     if not whole:
         return None
-    own, loaded = [], 0
+    own, others, loaded = list[Stack](), list[Stack](), 0
     for lines, seen in stacks:
         is_own = own_within(lines, function) is not None
-        if importing(lines) or (is_loading(lines) and not (function and is_own)):
-            loaded += seen.grown
-        elif is_own:
-            own.append((lines, seen))
+        loads = bool(importing(lines)) or (is_loading(lines) and not (function and is_own))
+        loaded += seen.grown * loads
+        (own if is_own and not loads else others).append((lines, seen))
     share = total_of(seen for _, seen in own).grown / whole
     is_own = share >= (_SEEN if method.endswith(_KEEPS_NOTHING) else _MOST)
-    top = top_spot(own if is_own else stacks, GROWN, lambda lines: line_within(lines, function))
+    top = top_spot(own if is_own else others, GROWN, lambda lines: line_within(lines, function))
     assert top is not None
     spot, grown = top[0], top[1].grown
     if is_own and spot.own is not None:
         place = spot.own._replace(line=0)
         of_function = [seen for lines, seen in own if line_within(lines, function)[:2] == place[:2]]
-        if grown < _CLEAR * (within := total_of(of_function).grown):
-            spot, grown = Spot(place, place), within
+        within, every = total_of(of_function), total_of(seen for _, seen in own)
+        in_turns = within.grown * every.time < _IN_TURNS * every.grown * within.time
+        outer = _common(own, function) if within.time < _MAINLY * every.time and in_turns else None
+        if outer is not None:
+            spot, grown = Spot(outer, outer), every.grown
+        elif grown < _CLEAR * within.grown:
+            spot, grown = Spot(place, place), within.grown
     return Grown(whole, spot, grown / whole, share, loaded / whole, is_own)
+
+
+def _common(stacks: Sequence[Stack], function: str) -> Place | None:
+    """Returns the program's innermost function within a step that all stacks have, with its line if that is the same."""
+    at = zip(*(lines for lines, _ in stacks), strict=False)
+    same = itertools.takewhile(lambda each: len({line[:2] for line in each}) == 1, at)
+    found = own_within([each[0] for each in same], function)
+    is_line = all(found in lines for lines, _ in stacks)
+    return found if found is None or is_line else found._replace(line=0)

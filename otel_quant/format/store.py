@@ -103,10 +103,11 @@ class RecordingStore:
         if is_folder and not makes_folder and not Path(unquote(url[7:])).is_dir():
             raise StoreError(f"{url}: no such folder; expected what `otel-quant upload` printed")
         with _store_errors(url):
+            place = url.replace("#", "%23")  # it is of the path: a recording's URL has no fragment
             if is_folder:
-                self._store = from_url(url, mkdir=makes_folder)
+                self._store = from_url(place, mkdir=makes_folder)
             else:
-                self._store = from_url(url, client_options=_CLIENT, retry_config=_RETRY)
+                self._store = from_url(place, client_options=_CLIENT, retry_config=_RETRY)
 
     def recordings(self, below: str | None = None) -> dict[str, list[ObjectMeta]]:
         """Returns the objects of each recording at this URL, or in a folder below it, in order, up to the first gap."""
@@ -123,10 +124,9 @@ class RecordingStore:
             if name == wanted:
                 found[folder].append(known[path])
             elif name.endswith(_ENDING):
-                lacking[folder] = wanted
-        for folder, name in lacking.items():
-            where = masked(f"{self.url}/{folder}").rstrip("/")
-            LOG.warning("%s: %s is missing: nothing after it is read", where, name)
+                lacking[f"{self.url}/{folder}"] = wanted
+        for place, name in lacking.items():
+            LOG.warning("%s: %s is missing: nothing after it is read", masked(place), name)
         return found
 
     def read(self, objects: Sequence[ObjectMeta]) -> dict[str, tuple[bytes, ObjectMeta]]:

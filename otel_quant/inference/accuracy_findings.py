@@ -7,9 +7,9 @@ from statistics import median_low
 from typing import Final
 
 from otel_quant.cost import graph
-from otel_quant.cost.graph import TypedNode, dtypes
+from otel_quant.cost.graph import CLAMPS, TypedNode, dtypes
 from otel_quant.inference.findings import Found
-from otel_quant.inference.onnx_findings import CLAMPS, FINDINGS, OnnxEvidence, title
+from otel_quant.inference.onnx_findings import FINDINGS, OnnxEvidence, title
 from otel_quant.inference.onnx_kernels import FileGraph, numbers
 from otel_quant.inference.results import LOST, POOR, TensorError
 from otel_quant.schema.units import share_text
@@ -124,7 +124,7 @@ def _scale(evidence: OnnxEvidence) -> Iterator[Found]:
         and not _keeps_range(evidence, it)
     ]
     of_inputs = [it for it in found if not it.node]
-    for layer in sorted(of_inputs or found, key=lambda it: -lost[it]):
+    for layer in sorted(of_inputs or found, key=lambda it: (-(it.lost or 0.0), -lost[it])):
         name, remedy = f"`{layer.node or layer.name}`", _to_fit(layer)
         how = f"the values of {name} need {share_text(layer.span or 0)} of its codes"
         if layer.extreme is not None:
@@ -178,5 +178,7 @@ def _weights(evidence: OnnxEvidence) -> Iterator[Found]:
             used = share_text(layer.weights_used or 0)
             text += f": with one scale they use {used} of their codes"
             remedy = "scales by channel (`per_channel=True`)"
+        if getattr(evidence.file.named(layer.node), "kind", "") == "Gather":
+            remedy = "leave it in float"  # quantizers have one scale for it
         text += _lost(layer)
         yield Found(layer.node, (), text, remedy, alike="weights that their scales do not fit")

@@ -32,7 +32,7 @@ _SCALES: Final = frozenset({"Add", "Cast", "Mul"})
 """What dynamic quantization has behind a product of integers."""
 
 CHANNELS: Final[Mapping[str, int]] = {
-    "Conv": 0, "ConvInteger": 0, "ConvTranspose": 1, "Gemm": -1, "MatMul": -1, "MatMulInteger": -1, "MatMulNBits": -1,
+    "Conv": 0, "ConvInteger": 0, "ConvTranspose": 1, "Gather": 0, "Gemm": -1, "MatMul": -1, "MatMulInteger": -1, "MatMulNBits": -1,
 }  # fmt: skip
 """Contraction -> axis of its weights along which the channels of its result lie."""
 

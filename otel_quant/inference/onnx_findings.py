@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from otel_quant.cost import graph
 from otel_quant.cost.graph import (
+    CLAMPS,
     QDQ,
     Fusion,
     Tensor,
@@ -73,11 +74,7 @@ def listed(names: Sequence[str]) -> str:
     return joined(shown)
 
 
-CLAMPS: Final = frozenset({"Clip", "Relu"})
 QUARK: Final = "com.amd.quark:"
-
-_QDQ_TYPES: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
-"""Kernels of conversions that were not fused."""
 
 _IN_FLOAT: Final = frozenset({
     "Conv", "ConvTranspose", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "NhwcFusedConv",
@@ -184,8 +181,9 @@ def _unexpected(evidence: OnnxEvidence) -> Iterator[Found]:
 @FINDINGS.row("unfused", _SELECTORS)
 def _unfused(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields other conversions that ran as kernels of their own, with what ran in float between them."""
+    left = {name for each in evidence.file.left_in_float() for name in each.names}
     for island in _islands(evidence):
-        if island.weights is None:
+        if island.weights is None and island.node.name not in left:
             were = "was" if len({each.place for each in island.conversions}) == 1 else "were"
             is_pair = island.node.kind in QDQ and were == "were"
             beside = "each other" if is_pair else title(island.node)
@@ -198,7 +196,7 @@ def _islands(evidence: OnnxEvidence) -> Iterator[_Island]:
     groups: dict[tuple[TypedNode, obstacles.Obstacle], list[Placed]] = {}
     own: dict[TypedNode, list[Placed]] = {}
     for kernel in evidence.kernels:
-        if kernel.node is not None and kernel.node.kind in QDQ and kernel.ran.op_type in _QDQ_TYPES:
+        if kernel.node is not None and kernel.node.kind in QDQ and kernel.ran.op_type in QDQ:
             if (reason := _reason(evidence, kernel.node)) is not None:
                 groups.setdefault(reason, []).append(kernel)
             continue
@@ -398,8 +396,9 @@ _DOES: Final[Mapping[str, str]] = {
 def _inserted(evidence: OnnxEvidence) -> Iterator[Found]:
     """Yields conversions that the runtime has inserted, except the first and last change of layout."""
     # Nodes of the file that are gone: the optimizer has moved them elsewhere.
-    gone = set(filter(_varying, evidence.file.ops)) - _nodes_of(evidence.kernels)
-    moved = Counter(op.node.op_type for op in gone)
+    ran = set(chain.from_iterable(kernel.nodes for kernel in evidence.kernels))
+    varying = (op for op in evidence.file.ops if not all(each.constant for each in op.given))
+    moved = Counter(op.node.op_type for op in varying if op not in ran)
     inserted = [each for each in evidence.of(_DOES) if each.inserted]
     layout = [each for each in inserted if each.ran.op_type != "Cast"]
     between = set(_in_between(layout, evidence.file))
@@ -411,16 +410,6 @@ def _inserted(evidence: OnnxEvidence) -> Iterator[Found]:
         if moved[op_type] < 0:
             text = f"onnxruntime inserted a {op_type} {_where(kernel)}: it {_DOES[op_type]}"
             yield Found(kernel.place, [kernel], text, alike=op_type)
-
-
-def _nodes_of(kernels: Iterable[Placed]) -> set[TypedNode]:
-    """Returns the nodes of the file that kernels did the work of."""
-    return set(chain.from_iterable(kernel.nodes for kernel in kernels))
-
-
-def _varying(op: TypedNode) -> Sequence[Value]:
-    """Returns the operands of a node that are no constants."""
-    return [value for value in op.given if not value.constant]
 
 
 def _where(kernel: Placed) -> str:

@@ -502,8 +502,8 @@ class _Join:
         maker = self._ran.makers.get(tensor, _UNKNOWN)
         if self._file.maker_of(_as_in_file(tensor)):
             return
-        if op := self._of_name(maker):
-            yield from op.node.outputs
+        if op := self._of_name(maker):  # the first of all nodes that make it
+            yield from (self._made_for(tensor, maker), *op.node.outputs)
         elif maker.op_type in _LAYOUTS:
             yield from self._read_as(maker.inputs[0])
 

@@ -35,6 +35,7 @@ _QUANTIZES: Final = frozenset({
     "MXQuantizeDequantize",
 })  # fmt: skip
 
+_PRODUCT: Final = re.compile("Attention|Conv|Gemm|LSTM|MatMul")
 _FEW_BITS: Final = re.compile(r"q?u?int[1-8](x\d)?|float[48].*|bits.*")
 """Types in which the numbers of a float model are not, as ONNX and torch name them."""
 
@@ -157,7 +158,8 @@ class RanKernel:
         if self.op_type in ("DynamicQuantizeMatMul", "DynamicQuantizeLSTM"):
             found.insert(0, "uint8")
         operator = self.op_type if self.op_type == "ConvInteger" else ""
-        return (operator, *found[:2]) if self.macs and len(found) > 1 else ()
+        is_product = self.macs and _PRODUCT.search(self.op_type) and len(found) > 1
+        return (operator, *found[:2]) if is_product else ()
 
     @property
     def runs_in(self) -> str:

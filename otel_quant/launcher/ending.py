@@ -29,7 +29,7 @@ from otel_quant.format import series
 from otel_quant.format.event_file import complete_manifest, create_manifest, processes_in
 from otel_quant.launcher import causes
 from otel_quant.launcher.known_errors import advice_on
-from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observer, with_mark
+from otel_quant.launcher.observer import INTERVAL, LastSeen, Observation, Observer
 from otel_quant.launcher.program import signal_name
 from otel_quant.launcher.start import TRACEPARENT, noted, notes_in, now_ns, why_no_step
 from otel_quant.launcher.surroundings import kills_so_far
@@ -208,7 +208,8 @@ def _memory_then(
         return max((int(each.highest) for each in read), default=None)
     ended = (seen.time_ns - recording.began_ns) / 1e9
     if seen.mark is not None and ended - victim.time < _SOON:
-        return with_mark(last, seen.mark)
+        own = last.processes[0][1] if last is not None and last.processes else 0
+        return seen.mark if last is None else last.memory + max(0, seen.mark - own)
     if last is None:
         return None
     return last.highest if seen.oom_kills is not None and seen.oom_kills.kills else last.memory
@@ -297,8 +298,7 @@ def _leak(victim: causes.Victim, recording: Recording) -> int | None:
     """Returns the growth of memory each second that went on until the end of the innermost step."""
     for each in reversed(steps_in(recording)):
         if victim.steps and each.step is victim.steps[-1]:
-            found = summary.growing(recording, each)
-            return None if found is None else round(found.per_second)
+            return round(summary.growing(recording, each) / (each.duration or 1)) or None
     return None
 
 

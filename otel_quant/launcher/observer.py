@@ -91,15 +91,6 @@ class Observation:
         return {pid: signal_name(-each.code) for pid, each in self.exits.items() if each.code < 0}
 
 
-def with_mark(last: LastSeen | None, mark: int | None) -> int | None:
-    """Returns RSS of the process tree in bytes, if its largest process has grown after a reading."""
-    if last is None:
-        return mark
-    if mark is None:
-        return None
-    return last.memory + max(0, mark - (last.processes[0][1] if last.processes else 0))
-
-
 @dataclass(frozen=True, slots=True)
 class TreeReading:
     """What the program and its child processes use at a moment."""

@@ -33,7 +33,7 @@ def calibrated(recording: Recording, model: estimates.EstimatedModel) -> estimat
     kept = estimates.while_reading(method, more) - estimates.while_reading(method, few)
     reading = replace(each, end=each.step.progress[-1][0]) if each.step.progress else each
     grown = summary.growing(recording, reading)
-    own = (grown.per_sample or 0 if grown else 0) - kept
+    own = grown / samples - kept
     is_cut, own = each.step.state != "ended", round(own) if own > _MUCH * kept else 0
     seconds = () if is_cut else _seconds(recording, each, method.kept is None)
     return estimates.RealRun(method, samples, peak - OWN_MEMORY, 0, own, highest, is_cut, seconds)

@@ -480,7 +480,7 @@ def row_of(recording: Recording, names: Iterable[str]) -> Row:
     texts: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for step in steps:
         for key, value in step.attributes.items():
-            if isinstance(value, str):
+            if isinstance(value, str) and key != semconv.INPUT_PATH:  # the first is the run's
                 texts[key][value] = None
             attributes.setdefault(key, value)
     for each in ({key: ", ".join(values) for key, values in texts.items()}, *sources):

@@ -339,6 +339,7 @@ def _placed(
     timed = [each for each in near if each.time is not None]
     for each in [each for each in timed if each.since is None][:_MOST_PLACES]:
         if (placed := _at_its_step(each, steps)) is not None:  # Case 1
+            placed = _at_its_origin(placed, _NEAR * best.value, steps) if is_memory else placed
             return placed._replace(**of_best, run=best.run or placed.run)
     # Of steps that are equal the last, because it is the innermost
     owned = [each for each in reversed(near) if each.step]
@@ -347,6 +348,21 @@ def _placed(
         return last._replace(path=path, **of_best)
     covered_by = filter(None, (_at_its_step(each, steps) for each in timed))  # Case 3
     return next(covered_by, (timed or near)[0])._replace(**of_best)
+
+
+def _at_its_origin(held: KnownValue, low: float, steps: Iterable[PlacedStep]) -> KnownValue:
+    """Returns a peak with the last step within which memory rose to so much, where that of the peak began with it."""
+
+    def figure(step: RecordedStep | None, name: str) -> float:
+        return (step and number(step.attributes, name)) or 0.0
+
+    start, own = semconv.MEMORY_START, semconv.MEMORY_PEAK
+    before = [it for it in steps if it.step.start <= (held.time or 0.0)]
+    brought = [it for it in before if figure(it.step, start) < low <= figure(it.step, own)]
+    if figure(held.step, start) < low or not brought:
+        return held
+    it = max(brought, key=attrgetter("step.start"))
+    return held._replace(run=it.run, step=it.step, path=it.path)
 
 
 def is_low(item: RecordedRun | RecordedStep) -> bool:
@@ -568,34 +584,23 @@ _GROWTH_LASTS: Final = 3.0
 _GROWS: Final = 64 * 10**6  # Bytes by which it grows at least
 
 
-class Growing(NamedTuple):
-    """Memory that goes on growing within a step: a leak, or data that is kept."""
-
-    per_second: float  # Bytes
-    per_sample: float | None  # Bytes; None of a step that counts no samples
-    grown: float  # Bytes since the step began
-
-
-def growing(recording: Recording, each: PlacedStep, level: str = MEMORY) -> Growing | None:
-    """Returns how memory, or another level of the curve, goes on growing within a step; None if it does not."""
+def growing(recording: Recording, each: PlacedStep, level: str = MEMORY) -> float:
+    """Returns by how many bytes memory, or another level of the curve, goes on growing within a step; 0 if it does not."""
     name = LAUNCHER if LAUNCHER in recording.curves else each.run.process
     began, curve = recording.curve(name)
-    begin, seconds = began - each.step.start, each.duration
+    begin, seconds, growth = began - each.step.start, each.duration, Growth()
     if seconds < _GROWTH_LASTS:
-        return None
-    growth = Growth()
+        return 0.0
     for bucket in curve.buckets.values():
         read = bucket.levels.get(level)
         if read is not None and 0 <= (at := begin + read.at / 1000) <= seconds:
             growth.add(round(1000 * at), read.lowest)
     line, samples = growth.line(), each.step.samples
-    rate = 1000 * line.per_sample if line is not None else 0.0
-    known = each.step.attributes.get(semconv.FORECAST_MEMORY_PER_SAMPLE)
-    if level == MEMORY and samples and isinstance(known, int):
-        rate = known * samples / seconds  # by what was there as each sample began
-    if (grown := rate * seconds) < _GROWS:
-        return None
-    return Growing(rate, grown / samples if samples else None, grown)
+    grown = 0.0 if line is None else 1000 * line.per_sample * seconds
+    per_sample = each.step.attributes.get(semconv.FORECAST_MEMORY_PER_SAMPLE)
+    if level == MEMORY and samples and isinstance(per_sample, int):
+        grown = per_sample * samples  # by what was there as each sample began
+    return grown if grown >= _GROWS else 0.0
 
 
 def _highest(values: Iterable[float | None]) -> float | None:

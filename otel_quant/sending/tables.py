@@ -165,10 +165,11 @@ def add(url: str, recordings: Sequence[Mapping[str, Sequence[Row]]]) -> int:
     require("deltalake", "tables")
     from deltalake.exceptions import DeltaError
 
+    place = url.rstrip("/").replace("#", "%23" if "://" in url else "#")  # it is of the path
     try:
         for table in _TYPES:
             rows = [row for each in recordings for row in each[table]]
-            added = _added(f"{url.rstrip('/')}/{table}", table, rows)
+            added = _added(f"{place}/{table}", table, rows)
         return added
     except (DeltaError, OSError) as error:
         raise StoreError(reason_in(error, url)) from None

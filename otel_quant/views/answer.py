@@ -220,17 +220,9 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
         text = f"{raised or _failed(recording, first.run)}{_error_text(first.of)}."
         yield f"{at if first.run is run else ''}{text}"
     failed = [each.step for each in subject.steps if each.step.error is not None]
-    if first is None and has_ended:
-        yield from _survived([each for each in failed if not is_unfinished(each)])
-    yield from _not_ended(failed)
+    yield from _survived(failed, has_ended_well=first is None and has_ended)
     if not has_ended:
         yield from _before(recording, every, first)
-
-
-def _not_ended(failed: Sequence[model.RecordedStep]) -> Iterator[str]:
-    """Yields which steps were still open when their run ended."""
-    if still_open := [_named(each.name) for each in failed if is_unfinished(each)]:
-        yield f"Not ended when the program did: {_listed(still_open)}."
 
 
 def _dead_threads(recording: model.Recording) -> Iterator[str]:
@@ -261,16 +253,16 @@ def _before(
         yield f"Before that, {name}{_error_text(of)}, {units.moment_of(time)} after the start."
 
 
-def _survived(failed: Sequence[model.RecordedStep]) -> Iterator[str]:
-    """Yields which steps of a program that ended well were left by an exception."""
+def _survived(failed: Sequence[model.RecordedStep], *, has_ended_well: bool) -> Iterator[str]:
+    """Yields which steps of a program that ended well were left by an exception, and which were still open when it ended."""
     around = {(each.parent, each.error) for each in failed}  # which the same exception has left
-    raised = [each for each in failed if (each.index, each.error) not in around]
-    if len(raised) == 1:
-        only = raised[0]
-        yield f"{_named(only.name)} raised {_error_text(only)}; the program survived it."
-    elif raised:
-        first, steps = raised[0], units.counted(len(raised), "step")
-        yield f"{steps} raised exceptions that the program survived, the first {_named(first.name)}: {_error_text(first)}."
+    ended = [each for each in failed if not is_unfinished(each)]
+    raised = [each for each in ended if (each.index, each.error) not in around]
+    more = phrase(" and {} more", len(raised) - 1, int)
+    for each in raised[:1] if has_ended_well else ():
+        yield f"{_named(each.name)} raised {_error_text(each)}; the program survived it{more}."
+    if still_open := [_named(each.name) for each in failed if is_unfinished(each)]:
+        yield f"Not ended when the program did: {_listed(still_open)}."
 
 
 _INTERRUPT: Final = "KeyboardInterrupt"  # Of Ctrl-C, which every process has
@@ -328,22 +320,23 @@ def _growing(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
         for each in subject.steps
         if (each.step.end is None or each.duration > least)
         and _bound(each) not in (bounds.IMPORTING, bounds.COMPILING)
-        and (grown := summary.growing(recording, each)) is not None
+        and (grown := summary.growing(recording, each))
     ]
     if not known:
         return
-    most = max(grown.grown for _, grown in known)
-    each, grown = max(known, key=lambda it: (it[1].grown > most / 2, it[0].depth))
-    per_sample = _ending_of(recording).memory_per_sample or grown.per_sample
+    most = max(grown for _, grown in known)
+    each, grown = max(known, key=lambda it: (it[1] > most / 2, it[0].depth))
+    samples = each.step.samples
+    per_sample = _ending_of(recording).memory_per_sample or (samples and grown / samples)
     each_one = "with each sample" if per_sample else "a second"
-    by = f"{units.size(per_sample or grown.per_second)} {each_one}"
+    by = f"{units.size(per_sample or grown / each.duration)} {each_one}"
     seen = reader.grown_of(recording, each.step)
     is_known = each.step.end is not None and bool(reader.lines_of(recording, each.step))
     if (seen is not None and seen.is_loaded) or (
-        is_known and (0 if seen is None else seen.bytes) < grown.grown / 2
+        is_known and (0 if seen is None else seen.bytes) < grown / 2
     ):
         return  # what was loaded; or child processes, of which no lines are known
-    text = f"Memory kept growing in {headline.names_text(each.names)}, by {by}, {units.size(grown.grown)} in all"
+    text = f"Memory kept growing in {headline.names_text(each.names)}, by {by}, {units.size(grown)} in all"
     if seen is not None:
         text += f", {units.share_text(seen.share)} of it at {seen.spot.words}"
     remedy = _to_try(recording, bounds.MEMORY_GROWTH, each)

@@ -17,6 +17,7 @@ from otel_quant.recordings.gate import GateVerdict
 from otel_quant.recordings.gpus import shows_all_programs
 from otel_quant.recordings.model import (
     RecordedStep,
+    Recording,
     StepPath,
     known,
     name_text,
@@ -30,6 +31,7 @@ from otel_quant.schema.units import WITHIN, change_text, counted, cut, joined
 from otel_quant.views import document as doc
 from otel_quant.views.gate import SEEN, check_lines, fact_text, outcome_text, spread_text
 from otel_quant.views.stacks import flame_of, lines_of
+from otel_quant.views.steps import split_shares
 from otel_quant.views.text import number_text, phrase
 
 _MOST_ROWS: Final = 40
@@ -551,9 +553,9 @@ _CHECK: Final = (
 
 def _data(comparison: side_by_side.Comparison, verdict: GateVerdict | None) -> dict[str, Any]:
     """Returns what JSON has."""
+    runs = [[run.recording for run in side.runs] for side in comparison.sides]
     steps = [
-        [{each.path: each.step for each in steps_in(run.recording)} for run in side.runs]
-        for side in comparison.sides
+        [(it, {each.path: each.step for each in steps_in(it)}) for it in side] for side in runs
     ]
     data: dict[str, Any] = {
         "sides": [
@@ -570,7 +572,7 @@ def _data(comparison: side_by_side.Comparison, verdict: GateVerdict | None) -> d
                 "runs": row.runs,
                 "figures": {name: _figure_data(each) for name, each in row.figures.items()},
             }
-            | {"bounds": [[_bound_of(of, row.path) for of in side] for side in steps]}
+            | {"bounds": [[_bound_of(*run, row.path) for run in side] for side in steps]}
             for row in comparison.rows
         ],
     }
@@ -581,13 +583,15 @@ def _data(comparison: side_by_side.Comparison, verdict: GateVerdict | None) -> d
     return data
 
 
-def _bound_of(steps: Mapping[StepPath, RecordedStep], path: StepPath) -> dict[str, Any] | None:
-    """Returns what bounds a step in a run; None if that is not known."""
+def _bound_of(
+    recording: Recording, steps: Mapping[StepPath, RecordedStep], path: StepPath
+) -> dict[str, Any] | None:
+    """Returns what bounds a step in a run, and what its thread did; None if that is not known."""
     step = steps.get(path)
     if step is None or semconv.STEP_BOUND_BY not in step.attributes:
         return None
     by, evidence = map(step.attributes.get, (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE))
-    return {"by": by, "evidence": evidence}
+    return {"by": by, "evidence": evidence, **split_shares(recording, step)}
 
 
 def _figure_data(row: side_by_side.FigureRow) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def device_table(recording: model.Recording, runs: Sequence[model.RecordedRun]) 
     return Table.of(
         _COLUMNS, list(_uses(recording, runs)), row=lambda each, cells: Row(cells, each.depth),
         known_only=True, id="gpus", caption="GPUs",
-        note="Energy is of the device, whatever program used it.",
+        note="A run of a process begins with its first step. Energy is of the device, whatever program used it.",
     )  # fmt: skip
 
 
@@ -138,10 +138,8 @@ def growing_on_gpus(recording: model.Recording, steps: Iterable[model.PlacedStep
         done, unit = each.step.counts.current.done, each.step.counts.newest
         for index in range(int(gpus)) if done else ():
             name = series.gpu_process_used(index)
-            grown = summary.growing(recording, each, name)
-            if grown is not None:
-                by = size(grown.per_second * each.duration / done)
+            if grown := summary.growing(recording, each, name):
                 yield (
-                    f"Memory of GPU {index} kept growing in {cut(each.step.name, LONGEST_NAME)}, by {by} with each "
-                    f"{unit}, {size(grown.grown)} in all: a leak, or data that is kept."
+                    f"Memory of GPU {index} kept growing in {cut(each.step.name, LONGEST_NAME)}, by {size(grown / done)} with each "
+                    f"{unit}, {size(grown)} in all: a leak, or data that is kept."
                 )

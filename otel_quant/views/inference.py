@@ -187,9 +187,10 @@ def _sentence(model: results.ModelResult, first: results.ModelResult) -> str:
                 text = f"{model.path} is at least {speed} than {first.path}: medians are {takes} and {beside}"
     error = _error(model)
     sqnr = cell_text(doc.UnitCell(error.sqnr, "dB", digits=1))
+    sqnr = "equal outputs" if error.max_abs == 0 else phrase("SQNR {}", sqnr)
     before = cell_text(doc.UnitCell(error.sqnr_in_front, "dB", digits=1))
     in_front = f" ({before} in front of its {error.behind})" if before else ""
-    return f"{text}{phrase('; SQNR {}', sqnr)}{in_front}{_costliest(model, first)}"
+    return f"{text}{phrase('; {}', sqnr)}{in_front}{_costliest(model, first)}"
 
 
 def _costliest(model: results.ModelResult, first: results.ModelResult) -> str:
@@ -588,7 +589,8 @@ class Beside:
         known = [self._slow[each.name] for each in kernels if each.name in self._slow]
         found = max(known, key=part, default=None)
         if found is not None and 2 * part(found) > _micros(kernels):
-            of = "" if _partner(found.node, self.before, ()) == name else f"`{found.node}`: "
+            has_row = _partner(found.node, self.before, ()) in {*self.before, *self.after}
+            of = "" if has_row else f"`{found.node}`: "
             return found.alike, f"{of}{_why(found)}"
         slowest = max(kernels, key=attrgetter("micros"), default=None)
         if slowest is None or not slowest.micros:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, pairwise
 from operator import attrgetter
@@ -22,7 +22,7 @@ from otel_quant.schema.code_lines import AFTER, BEFORE, BETWEEN, Amounts
 from otel_quant.schema.dataclass import dataclass
 from otel_quant.schema.units import counted, cut, duration_text
 from otel_quant.views.document import ONE, Cell, Column, Row, Table, UnitCell, known
-from otel_quant.views.text import phrase, plain, share_of
+from otel_quant.views.text import listed, phrase, plain, share_of
 
 # --- which are shown ----------------------------------------------------------------------
 
@@ -526,21 +526,22 @@ _SHOWN: Final[tuple[_Column, ...]] = (
 )  # fmt: skip
 
 
-def _attribute(name: str, _: StepTableRow, step: model.RecordedStep) -> object:
+def _attribute(name: str, row: StepTableRow, step: model.RecordedStep) -> object:
+    if name in _SPLIT:
+        return split_shares(row.of.recording, step)[name]
     return step.attributes.get(name)
 
 
-def _split(
-    of: Callable[[Amounts], int], row: StepTableRow, step: model.RecordedStep
-) -> float | None:
-    seen = split_of(row.of.recording, step)
-    return seen and _rounded_share(of(seen), seen.time)
+def split_shares(recording: model.Recording, step: model.RecordedStep) -> dict[str, float | None]:
+    """Returns what the thread of a step did, as shares of the time that was seen of it."""
+    seen = split_of(recording, step)
+    return {name: seen and _rounded_share(of(seen), seen.time) for name, of in _SPLIT.items()}
 
 
 _SPLIT: Final[Mapping[str, Callable[[Amounts], int]]] = {
-    "ran": attrgetter("cpu"),
-    "waiting": attrgetter("waiting"),
-    "blocked": lambda seen: seen.time - seen.cpu - seen.waiting,
+    "ran_share_of_seen": attrgetter("cpu"),
+    "waiting_share_of_seen": attrgetter("waiting"),
+    "blocked_share_of_seen": lambda seen: seen.time - seen.cpu - seen.waiting,
 }
 """What the thread of a step did, in nanoseconds of the time that was seen of it."""
 
@@ -562,7 +563,7 @@ BARE: Final = (
     _Column("samples", value=_of_step(lambda _, step: step.samples)),
     *(_Column(semconv.short(name).replace(".", "_"), value=_of_step(partial(_attribute, name))) for name in _BY_LIBRARY),
     *(_Column(f"bound_{name.rpartition('_')[2]}", value=_of_step(partial(_attribute, name))) for name in (semconv.STEP_BOUND_BY, semconv.STEP_BOUND_EVIDENCE)),
-    *(_Column(f"{name}_share_of_seen", value=_of_step(partial(_split, of))) for name, of in _SPLIT.items()),
+    *(_Column(name, value=_of_step(partial(_attribute, name))) for name in _SPLIT),
 )  # fmt: skip
 """Columns for programs: with one base, the recording's beginning, and one unit."""
 
@@ -571,12 +572,12 @@ BARE: Final = (
 def _configuration(_: StepTableRow, step: model.RecordedStep) -> str | None:
     """Returns the configuration of a step in words: ``INT8_DEFAULT, int8 weights, int8 activations, channel``."""
     get = step.attributes.get
-    size = get(semconv.BLOCK_SIZE) or phrase("{}", get(semconv.PARTS_BLOCK_SIZE), _all)
+    size = get(semconv.BLOCK_SIZE) or phrase("{}", get(semconv.PARTS_BLOCK_SIZE), listed)
     kind = get(semconv.GRANULARITY) or ("group" if size else None)
     granularity = phrase("{}", kind) + phrase(" of {}", size)
     parts = (
         phrase("{}", get(semconv.CONFIG_NAME)),
-        phrase("{}", get(semconv.ALGORITHMS), _all),
+        phrase("{}", get(semconv.ALGORITHMS), listed),
         phrase("{} weights", get(semconv.WEIGHT_TYPE)),
         phrase("{} activations", get(semconv.ACTIVATION_TYPE)),
         granularity,
@@ -584,11 +585,7 @@ def _configuration(_: StepTableRow, step: model.RecordedStep) -> str | None:
         phrase("arguments were changed: {} left in float", get(semconv.CONFIG_EXCLUDED), _nodes),
         "no weight was quantized" * (get(semconv.WEIGHT_COUNT) == 0),
     )
-    return _all(filter(None, parts)) or None
-
-
-def _all(values: Iterable[object]) -> str:
-    return ", ".join(map(str, values))
+    return ", ".join(filter(None, parts)) or None
 
 
 def _nodes(names: Sequence[str]) -> str:

@@ -118,6 +118,14 @@ def test_nothing_is_read_of_what_began_at_another_time(fleet: Path) -> None:
     assert add("tables", [later]) == 1
 
 
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_number_sign_is_of_the_path(tmp_path: Path, scheme: str) -> None:
+    good(tmp_path / "r")
+    assert add(f"{scheme}{tmp_path}/exp#1", [rows_of(read(tmp_path / "r"))]) == 1
+    assert (tmp_path / "exp#1" / "runs" / "_delta_log").is_dir()
+    assert not (tmp_path / "exp").exists()
+
+
 def test_of_exports_at_the_same_time_one_adds_a_run(fleet: Path, s3: S3Server) -> None:
     url = f"s3://{BUCKET}/tables"
     words = [sys.executable, "-m", "otel_quant", "export", "runs/good", url]

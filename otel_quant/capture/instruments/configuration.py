@@ -173,7 +173,7 @@ _TYPES_IN_NAME: Final = re.compile(
 )
 _LIBRARIES: Final = frozenset({*PACKAGES, "quanto", "compressed-tensors"})
 _GRANULARITIES: Final = re.compile(
-    r"(grouped_channel|tensor|channel|group|block|row|token|axis)(?:wise_(\d+))?"
+    r"(grouped_channel|tensor(?!_group)|channel|group|block|row|token|axis)(?:wise_(\d+))?"
 )
 _KINDS: Final = {"INT": "int", "FLOAT": "float"}  # As AI Edge Quantizer writes kinds of numbers
 _WIDTH: Final = re.compile(
@@ -225,7 +225,10 @@ def with_outer(outer: Mapping[str, AttributeValue], own: Mapping[str, AttributeV
     if any(outer.get(name, own[name]) != own[name] for name in own.keys() & _TYPED) or (
         semconv.PARTS_BITS in own
     ):
-        outer = {name: value for name, value in outer.items() if name not in SHOWN}
+        # A part of a mixture may have its activations in float.
+        is_mixed = ", " in str(outer.get(semconv.WEIGHT_TYPE, ""))
+        gone = SHOWN.union(_OF_ACTIVATIONS.values()) if is_mixed else SHOWN
+        outer = {name: value for name, value in outer.items() if name not in gone}
     found = {**outer, **own}
     if semconv.CONFIG_HASH in outer:
         found[semconv.CONFIG_HASH] = outer[semconv.CONFIG_HASH]
@@ -363,7 +366,8 @@ def _number(attribute: str, value: Any) -> _Found:
 
 
 def _block_size(attribute: str, value: Any) -> _Found:
-    kind = "channel" if value == -1 else "block" if isinstance(value, list) and value[1:] else ""
+    is_of_rows = "-2" in value if isinstance(value, dict) else isinstance(value, list) and value[1:]
+    kind = "channel" if value == -1 else "block" if is_of_rows else ""
     yield from [(semconv.GRANULARITY, kind)] if kind else _number(attribute, value)
 
 

@@ -235,9 +235,9 @@ def with_configuration(
     own = found.keys() & {semconv.ALGORITHMS}  # One may be given to each step
     known = (_CONFIGURED[id(each)] for each in _configurable(call) if id(each) in _CONFIGURED)
     operation = innermost()
-    said = {*(operation.attributes if operation is not None else ()), *own}
-    kept = {name: value for name, value in next(known, _NOTHING).items() if name not in said}
-    return {**found, **kept}
+    said = operation.attributes if operation is not None else _NOTHING
+    kept = configuration.with_outer(next(known, _NOTHING), said)
+    return {**found, **{name: kept[name] for name in kept.keys() - said.keys() - own}}
 
 
 def keep_configuration(

@@ -2,8 +2,7 @@
 
 CUDA, HIP and the ROCm runtime share the grammar of these variables, a comma-separated list of either positions or
 identifiers. An entry that names no device ends the list; the entries before it count. A device that is named twice
-makes the list empty. As in those runtimes, the start of an identifier is enough if only one device's identifier starts
-with it.
+makes the list empty. As in those runtimes, the start of an identifier is enough if it is that of one device alone.
 """
 
 from __future__ import annotations

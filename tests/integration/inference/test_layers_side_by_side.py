@@ -11,6 +11,7 @@ import pytest
 from onnxruntime.quantization import (
     CalibrationDataReader,
     QuantFormat,
+    QuantType,
     quantize_dynamic,
     quantize_static,
 )
@@ -20,10 +21,12 @@ from onnxruntime.quantization.matmul_nbits_quantizer import (
 )
 
 from otel_quant.inference.measure import measure_files
+from otel_quant.inference.results import ModelResult
 from otel_quant.inference.subjects import Options
-from otel_quant.views.inference import document
+from otel_quant.views.inference import Beside, document
 from otel_quant.views.writers import written
-from tests.fixtures.onnx_builder import FLOAT16, Builder
+from tests.fixtures.onnx_builder import FLOAT16, Builder, model_of_text
+from tests.integration.inference.conftest import measured
 
 LAYERS = {"/dense/MatMul", "/fc/Gemm", "/att/MatMul"}
 
@@ -162,3 +165,107 @@ def test_bytes_on_disk_and_in_memory_count_external_data_and_bodies(tmp_path: Pa
     assert found.memory is not None
     assert found.memory.weights_on_disk == path.stat().st_size + (tmp_path / "w.bin").stat().st_size
     assert (found.memory.weights_in_memory or 0) >= 2 * 64 * 64 * 4
+
+
+class _Drawn(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
+    """Inputs of a model as they are drawn, with whole numbers below 40."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        [given] = model.graph.input
+        shape = [each.dim_value for each in given.type.tensor_type.shape.dim]
+        random = np.random.default_rng(0)
+        is_float = given.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+        drawn = (
+            random.standard_normal(shape, np.float32) if is_float else random.integers(0, 40, shape)
+        )
+        self._left = iter([{given.name: drawn}])
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self._left, None)
+
+
+def _quantized(
+    folder: Path, text: str, weights: dict[str, np.ndarray], form: QuantFormat = QuantFormat.QDQ
+) -> ModelResult:
+    """Returns what is known of a model by onnxruntime's quantizer, beside the float one."""
+    model = model_of_text(text)
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(it, name) for name, it in weights.items()
+    )
+    paths = [str(folder / name) for name in ("float.onnx", "int8.onnx")]
+    onnx.save(model, paths[0])
+    quantize_static(*paths, _Drawn(model), quant_format=form, activation_type=QuantType.QUInt8)
+    np.savez(folder / "data.npz", **(_Drawn(model).get_next() or {}))
+    first, result = measured(paths, Options(runs=3, data=str(folder / "data.npz")))
+    beside = Beside(first, result)
+    assert [
+        name for name in beside.names if "conv" in name and not beside.pair(name, [name]).change
+    ] == []
+    return result
+
+
+_FUSED = """
+<ir_version: 8, opset_import: ["" : 17]>
+net (float[1,32,24,24] x) => (float[1,32,24,24] y) <float low = {0.0}, float high = {6.0}> {
+    [conv0] a = Conv<pads=[1,1,1,1]>(x, w0)
+    [clip] b = Clip(a, low, high)
+    [conv1] c = Conv<pads=[1,1,1,1], group=32>(b, w1)
+    [swish] d = HardSwish(c)
+    [pool] p = GlobalAveragePool(d)
+    [conv2] q = Conv(p, w3)
+    [relu] r = Relu(q)
+    [conv3] s = Conv(r, w3)
+    [scaled] e = Mul(s, d)
+    [conv4] f = Conv<pads=[1,1,1,1]>(e, w0)
+    [relu2] g = Relu(f)
+    [conv5] y = Conv(g, w3)
+}"""
+
+
+def test_a_convolution_whose_kernel_has_the_name_of_its_activation_is_the_same_layer(
+    tmp_path: Path,
+) -> None:
+    shapes = {"w0": (32, 32, 3, 3), "w1": (32, 1, 3, 3), "w3": (32, 32, 1, 1)}
+    random = np.random.default_rng(1)
+    _quantized(
+        tmp_path, _FUSED, {it: random.standard_normal(shapes[it], np.float32) / 9 for it in shapes}
+    )
+
+
+_TABLE = """
+<ir_version: 8, opset_import: ["" : 17]>
+net (int64[2,64] i) => (float[2,64,16] y) {
+    [table] e = Gather(w, i)
+    [dense] y = MatMul(e, v)
+}"""
+
+
+def test_the_error_of_a_table_of_embeddings_with_an_outlier_is_named(tmp_path: Path) -> None:
+    random = np.random.default_rng(2)
+    weights = {
+        "w": random.standard_normal((200, 32), np.float32),
+        "v": np.eye(32, 16, dtype=np.float32),
+    }
+    weights["w"][199] *= 40
+    found = _quantized(tmp_path, _TABLE, weights).findings
+    [finding] = [each for each in found if (each.kind, each.node) == ("weights", "table")]
+    assert finding.remedy == "leave it in float"
+
+
+_LEFT = """
+<ir_version: 8, opset_import: ["" : 17]>
+net (float[1,16,16,16] x) => (float[1,16,16,16] y) {
+    [conv] a = Conv<pads=[1,1,1,1]>(x, w0)
+    [up] b = ConvTranspose<strides=[2,2]>(a, w1)
+    [down] c = Conv<strides=[2,2]>(b, w1)
+    [conv2] y = Conv<pads=[1,1,1,1]>(c, w0)
+}"""
+
+
+def test_what_the_quantizer_left_in_float_is_one_finding(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    shapes = {"w0": (16, 16, 3, 3), "w1": (16, 16, 2, 2)}
+    weights = {it: random.standard_normal(shapes[it], np.float32) / 9 for it in shapes}
+    result = _quantized(tmp_path, _LEFT, weights, QuantFormat.QOperator)
+    of_it = [each.kind for each in result.findings if "`up`" in each.sentence]
+    assert [kind for kind in of_it if kind != "inserted"] == ["left_in_float"]

@@ -24,6 +24,7 @@ import pytest
 import otel_quant
 from otel_quant.capture.gil import GilWaits
 from otel_quant.capture.other_tasks import OtherTasks
+from otel_quant.capture.peak_lines import PeakLines
 from otel_quant.capture.probes.memory import MemoryProbe, taken_now
 from otel_quant.capture.recorder.ongoing import OpenStep
 from otel_quant.capture.recorder.peaks import PeakTracker
@@ -481,6 +482,14 @@ def test_a_peak_has_no_line_where_its_thread_has_left_it_for_our_code() -> None:
     del held
     sampler.take(steps, taken(), 1)  # which is in our code itself
     assert sampler.peak_line(steps[0], probe().high_water) is None
+
+
+def test_a_peak_has_no_line_where_what_we_call_was_seen() -> None:
+    lines, steps = PeakLines(), steps_in(None)
+    start = Reading(0, 1, {"memory": MemoryReading(MB, MB)})
+    steps[0] = replace(steps[0], start=start)
+    lines.add(steps, MemoryReading(50 * MB, 50 * MB), [RECORDER])
+    assert lines.end(0, 50 * MB) is None
 
 
 def functions(frame: FrameType | None) -> list[str]:

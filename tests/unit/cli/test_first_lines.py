@@ -97,16 +97,32 @@ def together(made: RecordedFolder) -> None:
     made.ended(Ending(time=2, exit_code=0))
 
 
+def held(made: RecordedFolder) -> None:
+    """What one step has brought is still there when the next begins, and is read there first."""
+    process = made.process(1, os.getpid()).begin(0)
+    for at, start in ((0, 30), (1, 300)):
+        of_step = {semconv.MEMORY_START: start * MB, semconv.MEMORY_PEAK: 300 * MB}
+        process.close(process.step(("Load", "Quantize")[at], at), at + 1, attributes=of_step)
+    process.end(2)
+    made.curve([(1.05, {"memory": 300 * MB}, {})])
+    made.ended(Ending(time=2, exit_code=0))
+
+
 @pytest.mark.parametrize(
     ("program", "lines", "rows"),
     [
+        (held, [
+            "x.py finished in 2.00 s.",
+            "Memory peaked at 300 MB in Load, 1.05 s after the start.",
+            "2 steps took 2.00 s of 2.00 s, the longest Load: 1.00 s, 50.0 % of the run.",
+        ], ["Load", "Quantize"]),
         (threads, [
             "x.py finished in 2.00 s.",
             "5 steps took 1.80 s of 2.00 s, most of it Shard (4 times): 1.30 s, 65.0 % of the run.",
         ], ["(before the first step)", *["Shard"] * 4, "Merge"]),
         (survived, [
             "x.py finished in 4.00 s.",
-            "2 steps raised exceptions that the program survived, the first Layer: ValueError: layer 1.",
+            "Layer raised ValueError: layer 1; the program survived it and 1 more.",
             "Not ended when the program did: Watcher.",
             "5 steps took 2.00 s of 4.00 s, the longest Model > Layer (2 times): 1.00 s, 25.0 % of the run.",
             "1.00 of 4.00 s passed before the first step.",

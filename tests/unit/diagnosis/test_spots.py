@@ -45,10 +45,36 @@ def test_a_function_is_named_without_a_line_where_two_of_its_lines_have_nearly_a
     assert (found.spot.words, found.share) == ("Reader.get_next (q.py:16), in ones", 0.4)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "grown_by", "words", "share"),
+    [
+        ((5, 5), (60, 40), "<module> (q.py:21)", 1.0),  # by chance
+        ((5, 5), (90, 10), "first (q.py:1)", 0.9),
+        ((9, 1), (90, 10), "first (q.py:1)", 0.9),
+    ],
+)
+def test_functions_that_take_turns_between_two_samples_are_not_told_apart(
+    seconds: tuple[int, int], grown_by: tuple[int, int], words: str, share: float
+) -> None:
+    of = [
+        ((CALL, Place("/a/q.py", name, 1, "")), Amounts(time, grown=grown))
+        for name, time, grown in zip(("first", "second"), seconds, grown_by, strict=True)
+    ]
+    found = grown_in(of, "")
+    assert found is not None
+    assert (found.spot.words, found.share) == (words, share)
+    other = CALL._replace(line=22), *of[1][0][1:]
+    found = grown_in([of[0], (other, of[1][1])], "")
+    assert found is not None
+    assert found.spot.words == words.replace("module> (q.py:21)", "module> (q.py)")
+
+
 def test_growth_is_the_librarys_where_only_what_called_the_step_is_the_programs() -> None:
     found = grown((READS, 40), (RUNS, 60))
     assert (found.is_own, found.is_librarys) == (False, True)
     assert found.spot.words == "<module> (q.py:21), in Session.run"
+    other = (CALL, COLLECT)  # each has less than a line of the reader, where samples come late
+    assert grown((READS, 40), (RUNS, 30), (other, 30)).spot.words == found.spot.words
 
 
 def test_a_method_that_keeps_nothing_leaves_the_growth_to_the_program() -> None:

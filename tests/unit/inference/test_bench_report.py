@@ -82,7 +82,7 @@ def _page(result: InferenceResult) -> str:
 def test_the_table_has_a_row_for_each_variant_and_ends_with_the_command() -> None:
     assert _text(RESULT, "table").splitlines() == [
         "int8 is 2.0 x faster than fp32: 9.90 ms, not 20.1 ms; SQNR 47.3 dB",
-        "again takes 20.2 ms and fp32 20.1 ms, which cannot be told apart: rounds differ by 0.61 %",
+        "again takes 20.2 ms and fp32 20.1 ms, which cannot be told apart: rounds differ by 0.61 %; equal outputs",
         "on a GPU is 20.0 x faster than fp32: 1.00 ms, not 20.1 ms",
         "compiled was not measured",
         "",

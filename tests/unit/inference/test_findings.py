@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -110,6 +111,13 @@ def test_packed_operands_of_a_kernel_are_joined_to_the_graph(tmp_path: Path) -> 
     assert operands(x, w, scale, bias) == [x, w, scale, bias]
     assert operands(x) == [x, w, scale, bias]
     assert operands(x, scale, bias, bias) == [x, scale, bias, bias]  # not this node's
+
+
+def test_only_products_of_matrices_multiply_types() -> None:
+    both = ("uint8 1x4", "uint8 1x4")
+    kernels = (_kernel("a", each, _CPU, 1.0, both) for each in ("QLinearAdd", "QLinearMatMul"))
+    found = [replace(each, macs=4).multiplies for each in kernels]
+    assert found == [(), ("", "uint8", "uint8")]
 
 
 def test_unnamed_kernels_are_joined_only_if_all_of_them_are_in_the_graph(tmp_path: Path) -> None:

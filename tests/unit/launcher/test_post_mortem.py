@@ -313,6 +313,18 @@ def test_an_unknown_process_has_the_limits_of_the_largest_process() -> None:
     assert (ending.cause, ending.process_signal) == ("limit of CPU time", "SIGXCPU")
 
 
+@pytest.mark.parametrize(
+    ("processes", "mark", "expected"),
+    [(None, 7, 7), ((("a", 8), ("b", 2)), 11, 13), ((("a", 8), ("b", 2)), 5, 10), ((), 5, 15)],
+)
+def test_growth_of_the_largest_process_is_added_to_the_last_reading(
+    processes: tuple[tuple[str, int], ...] | None, mark: int, expected: int
+) -> None:
+    last = {} if processes is None else {PROGRAM: LastSeen(0, 10, 10, processes)}
+    killed = seen(signal="SIGKILL", last_seen=last, mark=mark)
+    assert ending_of(killed, recording()).memory == expected
+
+
 @pytest.mark.parametrize(("samples", "growth"), [(4, None), (5, 200 * MB)])
 def test_growth_is_reported_after_five_samples(samples: int, growth: int | None) -> None:
     progress = tuple((1.0 + at / 10, at) for at in range(1, samples))

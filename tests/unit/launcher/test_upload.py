@@ -199,6 +199,17 @@ def test_whose_the_objects_of_a_name_are_is_known_from_the_first_of_them(
     assert copied(other.url) == files_in(tmp_path / "b/r")
 
 
+def test_a_number_sign_is_of_the_path(tmp_path: Path, command: Commands) -> None:
+    good(tmp_path / "r#1")
+    for name in ("exp#1", "exp#2"):
+        upload = Upload(tmp_path / "r#1", f"file://{tmp_path}/{name}")
+        upload.send()
+        assert upload.url == f"file://{tmp_path}/{name}/r#1"
+        assert copied(upload.url) == files_in(tmp_path / "r#1")
+        assert command.output("show", upload.url)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["exp#1", "exp#2", "r#1"]
+
+
 def test_an_object_that_is_missing_or_broken_is_named_and_hides_no_other_recording(
     tmp_path: Path,
     url: str,

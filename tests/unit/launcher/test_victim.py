@@ -8,7 +8,7 @@ import pytest
 
 from otel_quant.diagnosis.spots import Grown, Spot
 from otel_quant.launcher.causes import ROWS, Situation, Victim, advice_for, find_victim, shortage_in
-from otel_quant.launcher.observer import LastSeen, Observation, with_mark
+from otel_quant.launcher.observer import Observation
 from otel_quant.recordings.model import RecordedRun, RecordedStep
 from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place
@@ -120,23 +120,6 @@ def test_the_process_that_ended_first_by_itself_is_found(
     (its_run,) = [each for each in runs if each.id == of_run] or [None]
     its_steps = tuple(its_run.steps[index] for index in steps) if its_run is not None else ()
     assert found == Victim(pid, number, its_run, its_steps, pytest.approx(time))
-
-
-@pytest.mark.parametrize(
-    ("last", "mark", "expected"),
-    [
-        (None, 7, 7),
-        (None, None, None),
-        (LastSeen(0, 10, 10, (("a", 8), ("b", 2))), None, None),
-        (LastSeen(0, 10, 10, (("a", 8), ("b", 2))), 11, 13),
-        (LastSeen(0, 10, 10, (("a", 8), ("b", 2))), 5, 10),
-        (LastSeen(0, 10, 10, ()), 5, 15),
-    ],
-)
-def test_growth_of_the_largest_process_is_added_to_the_last_reading(
-    last: LastSeen | None, mark: int | None, expected: int | None
-) -> None:
-    assert with_mark(last, mark) == expected
 
 
 GB = 1_000_000_000

@@ -151,14 +151,15 @@ def test_programs_get_the_verdict_of_a_step_and_what_its_thread_did(tmp_path: Pa
     (shown,) = json.loads("".join(written(show_document({"r": recording}), "json")))
     outer, inner = shown["steps"]
     names = "ran", "waiting", "blocked"
-    assert [inner[f"{name}_share_of_seen"] for name in names] == [0.51, 0.05, 0.44]
+    split = {f"{name}_share_of_seen": inner[f"{name}_share_of_seen"] for name in names}
+    assert [*split.values()] == [0.51, 0.05, 0.44]
     assert (inner["bound_by"], inner["bound_evidence"]) == ("disk", "7 MB a second")
     assert outer["bound_by"] is None
     sides = [Side(name, (compared_run(name, recording),)) for name in ("base", "new")]
     text = "".join(written(document(side_by_side(sides), None), "json"))
     rows = json.loads(text)["rows"]
     assert [each["bounds"] for each in rows if each["step"].endswith("Calibration")] == [
-        [[{"by": "disk", "evidence": "7 MB a second"}]] * 2
+        [[{"by": "disk", "evidence": "7 MB a second", **split}]] * 2
     ]
 
 

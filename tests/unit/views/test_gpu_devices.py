@@ -66,7 +66,7 @@ STEP         GPU  NAME  MEM PEAK  OF LIMIT  HIGHEST UTILIZATION  HIGHEST POWER  
 (whole run)    1  Fake     70.00      87.5                 90.0            612   5,002
 Calibration    0  Fake     20.00      25.0                 90.0            612   5,000
 Calibration    1  Fake     70.00      87.5                 90.0            612   5,002
-Energy is of the device, whatever program used it.
+A run of a process begins with its first step. Energy is of the device, whatever program used it.
 """
 
 

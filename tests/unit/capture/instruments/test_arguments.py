@@ -22,7 +22,12 @@ import numpy as np
 import onnx
 import pytest
 
-from otel_quant.capture.instruments.configuration import completed, described, of_arguments
+from otel_quant.capture.instruments.configuration import (
+    completed,
+    described,
+    of_arguments,
+    with_outer,
+)
 from otel_quant.capture.instruments.hooks import ALL, Arguments
 from otel_quant.capture.instruments.samples import items_in
 from otel_quant.capture.instruments.steps import models_of
@@ -293,6 +298,11 @@ def test_a_hash_has_no_address_path_or_order_in_it(tmp_path: Path) -> None:
         ({"weights": {"name": "qfloat8_e4m3fn"}}, {"weight.type": "qfloat8_e4m3fn", "bits": 8}),
         ({"quant_method": "torchao", "WeightSymmetric": False, "ActivationSymmetric": True},
          {"symmetric": False, "activation.symmetric": True}),
+        ({"weights": {"num_bits": 4, "type": "float", "group_size": 16, "strategy": "tensor_group"}},
+         {"weight.type": "float4", "bits": 4, "block_size": 16, "granularity": "group"}),  # NVFP4
+        # A block of rows and columns, as ModelOpt has it
+        ({"weight": {"num_bits": (4, 3), "block_sizes": {-1: 128, -2: 128}}},
+         {"weight.type": "float8", "bits": 8, "granularity": "block"}),
         # As AutoRound has types
         ({"data_type": "mx_fp", "bits": 6, "act_data_type": "nv_fp4_with_static_gs", "act_bits": 4, "group_size": 32},
          {"weight.type": "mx_fp6", "bits": 6, "activation.type": "nv_fp4_with_static_gs", "activation.bits": 4,
@@ -310,6 +320,16 @@ def test_common_option_names_make_the_same_attributes(
     assert (
         completed(dict(found)) == found
     )  # of an outer step, whose attributes those within have too
+
+
+def test_a_step_for_one_part_of_a_mixture_has_nothing_of_the_others() -> None:
+    mixture = {
+        semconv.WEIGHT_TYPE: "float8, int8", semconv.BITS: 8, semconv.PARTS_BLOCK_SIZE: (128,),
+        semconv.ACTIVATION_TYPE: "float8", semconv.ACTIVATION_BITS: 8, semconv.CONFIG_HASH: "2-1",
+    }  # fmt: skip
+    part = {semconv.WEIGHT_TYPE: "int8", semconv.BITS: 8}
+    assert with_outer(mixture, part) == {**part, semconv.CONFIG_HASH: "2-1"}
+    assert with_outer(mixture, {}) == mixture
 
 
 def test_models_and_data_are_not_configuration() -> None:

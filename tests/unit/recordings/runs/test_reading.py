@@ -77,7 +77,11 @@ def test_a_run_is_found_by_what_each_of_its_steps_has(tmp_path: Path) -> None:
     write_recording(tmp_path / "a", method="MinMax, Entropy")
     process = RecordedFolder(tmp_path / "b").process().begin(1)
     for kind in ("QInt8", "QInt4", "QInt8"):
-        attributes = {semconv.WEIGHT_TYPE: kind, semconv.BITS: int(kind[4:])}
+        attributes = {
+            semconv.WEIGHT_TYPE: kind,
+            semconv.BITS: int(kind[4:]),
+            semconv.INPUT_PATH: f"in/{kind}.onnx",
+        }
         process.close(process.step("Quantization (Static)", 2, attributes=attributes), 3)
     process.end(4)
 
@@ -94,6 +98,7 @@ def test_a_run_is_found_by_what_each_of_its_steps_has(tmp_path: Path) -> None:
         ["b"],
     ]
     assert found_by("bits=8") == ["b"]
+    assert row_of(read(tmp_path / "b"), ["model"]) == {"model": "QInt8"}  # of several the first
 
 
 def test_more_runs_than_one_process_reads_are_read_in_order(tmp_path: Path) -> None:

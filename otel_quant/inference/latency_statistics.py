@@ -114,15 +114,15 @@ def are_separate(times: Sequence[float], others: Sequence[float]) -> bool:
     return gap > 1 + OF_PROCESSES and by_chance < 1 / _BY_CHANCE
 
 
-def doubted(times: Sequence[float], others: Sequence[float]) -> RatioOfTimes | None:
-    """Returns which of two ratios is nearer to 1, and whether it is a difference: that of the fastest tenths, or the medians'.
+def doubted(times: Sequence[float], others: Sequence[float], medians: float) -> RatioOfTimes | None:
+    """Returns which of two ratios is nearer to 1, and whether it is a difference: that of the fastest tenths, or of the ``medians`` that are shown.
 
     None where they are alike: a busy machine hits one of two models more.
     """
     if min(len(times), len(others)) < 2:
         return None
     tenths = [quantiles(each, n=10, method="inclusive")[0] for each in (times, others)]
-    logs = log(tenths[0] / tenths[1]), log(median(times) / median(others))
+    logs = log(tenths[0] / tenths[1]), log(medians)
     if abs(logs[0] - logs[1]) <= log(_IN_DOUBT):
         return None
     least = min(logs, key=abs)

@@ -173,16 +173,16 @@ def _judged(found: Latency, own: MeasuredModel, beside: MeasuredModel) -> Latenc
     wall = compared(own.medians(), beside.medians())
     if are_separate(own.times, beside.times):
         wall = RatioOfTimes(wall.ratio, True)
-    least = doubted(own.times, beside.times)
-    in_doubt = least is not None
-    found = replace(found, is_in_doubt=in_doubt)
+    usual = without_extremes([median(each) for each in beside.medians()])
+    least = doubted(own.times, beside.times, found.median / usual)
+    found = replace(found, is_in_doubt=least is not None)
     computes = all(
         it.is_on_one_thread and (it.cpu_time or 0.0) > _OF_CPU * min(it.times)
         for it in (own, beside)
     )
-    if computes and (in_doubt or not wall.is_apart):
+    if computes and (found.is_in_doubt or not wall.is_apart):
         cpu = compared(_medians(own.cpu), _medians(beside.cpu), OF_PROCESSES_CPU)
-        if in_doubt or cpu.is_apart:
+        if found.is_in_doubt or cpu.is_apart:
             return replace(found, **cpu._asdict(), is_by_cpu=True)
     if least is not None:
         why = "the machine was busy, so the ratio is in doubt"

@@ -175,9 +175,9 @@ def taken_now() -> Taken | None:
     """Returns what has been taken until now; None on another system than Linux."""
     if not _LINUX:
         return None
-    own, every = map(resource.getrusage, (resource.RUSAGE_THREAD, resource.RUSAGE_SELF))
-    ran = own.ru_utime + own.ru_stime
-    return time.perf_counter_ns(), resident(), own.ru_minflt, every.ru_minflt, ran
+    of = (resource.RUSAGE_THREAD, resource.RUSAGE_SELF)
+    own, every = (resource.getrusage(each).ru_minflt for each in of)
+    return time.perf_counter_ns(), resident(), own, every, time.thread_time()
 
 
 def most_addresses() -> int | None:

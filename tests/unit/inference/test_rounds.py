@@ -108,6 +108,14 @@ def test_models_that_cannot_be_told_apart_have_the_reason(
     assert (found.is_apart, found.why) == (not why, why)
 
 
+def test_medians_that_are_shown_and_differ_are_in_doubt_where_the_fastest_runs_are_alike() -> None:
+    """A slow round has fewer calls, which do not count less for that."""
+    fast, slow = [10.0] * 10, [20.0]
+    own, other = [fast] * 3 + [slow] * 4, [fast] * 4 + [slow] * 3
+    found = latency(Known("a", *own), Known("b", *other))
+    assert (found.median, found.is_in_doubt, found.why) == (20, True, BUSY)
+
+
 def test_two_rounds_are_enough_to_measure_noise() -> None:
     assert noise([1.0]) == 0.0
     assert noise([10.0, 14.0]) == pytest.approx(1 / 12)

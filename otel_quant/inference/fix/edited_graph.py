@@ -111,7 +111,10 @@ class EditedGraph:
             tensor = attributes(node).get("value")
         if tensor is None or name in self._inputs:
             return None
-        return numpy_helper.to_array(tensor, self._folder)
+        try:
+            return numpy_helper.to_array(tensor, self._folder)
+        except (ValueError, onnx.checker.ValidationError) as error:  # its file is not whole
+            raise OSError(0, str(error), f"weights of {name}") from error
 
     def dequantized(self, name: str) -> tuple[Any, Scales | None]:
         """Returns the integers that a tensor is dequantized from, and how, where both are constant."""

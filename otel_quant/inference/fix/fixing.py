@@ -154,7 +154,7 @@ class _Fixing:
             found, output = self._with(kinds), self._wanted.output
             models = {output: found}
             if len(kinds) > 1:
-                models |= {_without(kind): self._with(kinds, kind) for kind in kinds}
+                models |= {f"without {kind}": self._with(kinds, kind) for kind in kinds}
             others = {each.kind: each for each in REMEDIES if each.instead_of in kinds}
             rivals = {
                 other: [other if it == each.instead_of else it for it in kinds]
@@ -224,10 +224,6 @@ class _Fixing:
             (os.link if is_here else shutil.copyfile)(source, to)  # a link replaces nothing
 
 
-def _without(kind: str) -> str:
-    return f"without {kind}"
-
-
 def _locations(model: Any) -> list[str]:
     """Returns the files beside a model that its weights lie in."""
     pairs = (pair for each in model.graph.initializer for pair in each.external_data)
@@ -277,7 +273,7 @@ class _Proof:
 
     def _without(self, kind: str) -> OnnxModel:
         """Returns the model with all rewrites but those of a kind."""
-        return self._models.get(_without(kind), self._first)
+        return self._models.get(f"without {kind}", self._first)
 
     def sqnr(self, name: str) -> float:
         """Returns the SQNR of a model to the float one, or else to the input file; infinite where they are the same."""

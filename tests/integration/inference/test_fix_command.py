@@ -203,6 +203,8 @@ def test_what_is_too_much_for_a_file_lies_beside_it(
         (("int8.onnx", "--dry-run", "--float", "text.onnx"), 1, "text.onnx: "),
         (("int8.onnx", "--dry-run", "--float", "float.onnx", "--data", "text.onnx"), 1, "text.onnx: is not a file of numpy.savez"),
         (("beside.onnx", "-o", "there/f.onnx", "--dry-run"), 1, "there/w.bin: exists"),
+        (("cut.onnx", "--dry-run"), 1, "exceeds file size"),
+        (("gone.onnx", "-o", "f.onnx"), 1, "gone.bin"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_fixed_is_one_line_and_nothing_is_written(
@@ -220,6 +222,10 @@ def test_what_cannot_be_fixed_is_one_line_and_nothing_is_written(
     onnx.save(model, tmp_path / "refused.onnx")
     beside = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
     onnx.save(net().model(), tmp_path / "beside.onnx", **beside)
+    for name in ("cut", "gone"):
+        onnx.save(net().model(), tmp_path / f"{name}.onnx", **{**beside, "location": f"{name}.bin"})
+    os.truncate(tmp_path / "cut.bin", 5000)
+    (tmp_path / "gone.bin").unlink()
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "w.bin").touch()
     files = sorted(each.name for each in tmp_path.iterdir())

@@ -16,7 +16,14 @@ from weakref import WeakKeyDictionary
 
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.capture.instruments import hooks, layer_values, samples, steps
-from otel_quant.capture.instruments.configuration import SHOWN, agreed, completed, described, plain
+from otel_quant.capture.instruments.configuration import (
+    OF_WEIGHTS,
+    SHOWN,
+    agreed,
+    completed,
+    described,
+    plain,
+)
 from otel_quant.capture.instruments.forward_passes import end_calibration
 from otel_quant.capture.instruments.hooks import HOOKS, Arguments, Function, Hook, Library, wraps
 from otel_quant.capture.instruments.layer_values import Layers, lower_is_better, value_of
@@ -439,10 +446,16 @@ _COMPRESSED_BY: Final = (
 )  # fmt: skip
 
 
+_AS_THEY_ARE: Final = 16
+"""Bits from which AutoRound leaves weights in the model's own type, which its scheme does not tell (BF16)."""
+
+
 def of_compressor(call: Mapping[str, Any]) -> dict[str, AttributeValue]:
     """Returns the attributes of a compressor."""
     compressor = call["self"]
     found = described({name: getattr(compressor, name, None) for name in _COMPRESSED_BY})
+    if (getattr(compressor, "bits", None) or 0) >= _AS_THEY_ARE:
+        found = {name: value for name, value in found.items() if name not in OF_WEIGHTS}
     if isinstance(compressor.scheme, str):
         found[semconv.CONFIG_NAME] = compressor.scheme
     found[semconv.ALGORITHMS] = (type(compressor.quantize_config).__name__.removesuffix("Config"),)

@@ -16,6 +16,7 @@ from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,14 @@ import onnx
 import pytest
 
 from otel_quant.capture.instruments.configuration import (
+    OF_WEIGHTS,
     completed,
     described,
     of_arguments,
     with_outer,
 )
 from otel_quant.capture.instruments.hooks import ALL, Arguments
+from otel_quant.capture.instruments.libraries import of_compressor
 from otel_quant.capture.instruments.samples import items_in
 from otel_quant.capture.instruments.steps import models_of
 from otel_quant.schema import semconv
@@ -341,3 +344,18 @@ def test_models_and_data_are_not_configuration() -> None:
     )
     assert of_call(subset_size=300)[semconv.CONFIG_SAMPLES] == 300
     assert of_call(subset_size=301) != of_call(subset_size=300)
+
+
+@pytest.mark.parametrize(("bits", "types"), [(4, {semconv.BITS, semconv.WEIGHT_TYPE}), (16, set())])
+def test_weights_that_autoround_leaves_as_they_are_have_no_type_of_its_scheme(
+    bits: int, types: set[str]
+) -> None:
+    rounding = SimpleNamespace(
+        scheme="any", bits=bits, group_size=128, sym=True, data_type="fp", act_bits=8,
+        act_data_type="int", quantize_config=SimpleNamespace(),
+    )  # fmt: skip
+    found = of_compressor({"self": rounding})
+    assert found.keys() & OF_WEIGHTS == types | (
+        {semconv.BLOCK_SIZE, semconv.GRANULARITY, semconv.SYMMETRIC} if types else set()
+    )
+    assert found[semconv.ACTIVATION_TYPE] == "int8"

@@ -59,6 +59,15 @@ def collect(function: Function, hook: Hook, library: Library) -> Function:
     return wrapper
 
 
+_READ: Final[WeakKeyDictionary[Any, Mapping[str, AttributeValue]]] = WeakKeyDictionary()
+"""The file of a calibrator's model, which it does not keep."""
+
+
+def note_model(call: Mapping[str, Any], result: object) -> None:
+    """Notes the file of the model that a calibrator is made for."""
+    _READ[result] = steps.attributes_of({"model": call["model"]})
+
+
 def compute(function: Function, hook: Hook, library: Library) -> Function:
     """The end of that step, or a step **{step}** of its own."""
     name = qualified_name(function)
@@ -96,7 +105,8 @@ def _calibrating(
         activation = Activation(None)
         with FAULTS.kept_in(OPENING_A_STEP):
             if not steps.is_reported_already(ProfileStep.CALIBRATION, library):
-                known = {semconv.CALIBRATION_METHOD: _method_of(calibrator, library)}
+                read = _READ.get(calibrator, {}) if operation is None else {}
+                known = {**read, semconv.CALIBRATION_METHOD: _method_of(calibrator, library)}
                 kind = ProfileStep.CALIBRATION
                 step = steps.open_library_step(kind, library, known, function=function)
                 activation = Activation(step)

@@ -125,6 +125,7 @@ _NBITS_CONFIG: Final = ("self.algo_config", "self.nodes_to_exclude")
 _library(
     "onnxruntime",
     Hook(f"{_ORT}.shape_inference", "quant_pre_process", STEP, ProfileStep.PRE_PROCESS),
+    Hook(_CALIBRATE, "create_calibrator", OBSERVED, after="libraries:note_model"),
     Hook(_CALIBRATE, "MinMaxCalibrater.collect_data", "libraries:collect", ProfileStep.CALIBRATION),
     Hook(_CALIBRATE, "MinMaxCalibrater.compute_data", "libraries:compute", ProfileStep.CALIBRATION),
     Hook(_CALIBRATE, "HistogramCalibrater.collect_data", "libraries:collect", ProfileStep.CALIBRATION),

@@ -101,12 +101,12 @@ ATTRIBUTES: dict[str, list[dict[str, Any]]] = {
     "calibrator": [
         {
             "code.function.name": MODULE + "calibrate.HistogramCalibrater.collect_data",
-            semconv.CALIBRATION_METHOD: "Entropy", semconv.CALIBRATION_ITEM_COUNT: 5,
+            semconv.INPUT_PATH: "float.onnx", semconv.CALIBRATION_METHOD: "Entropy", semconv.CALIBRATION_ITEM_COUNT: 5,
             semconv.CALIBRATION_SAMPLE_COUNT: 5,
         },
         {
             "code.function.name": MODULE + "calibrate.HistogramCalibrater.compute_data",
-            semconv.CALIBRATION_METHOD: "Entropy",
+            semconv.INPUT_PATH: "float.onnx", semconv.CALIBRATION_METHOD: "Entropy",
         },
     ],
 }  # fmt: skip

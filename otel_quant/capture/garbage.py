@@ -51,6 +51,8 @@ class Collections:
 
     def since(self, before: tuple[int, ...], lasted_ns: float) -> Garbage:
         """Returns what they have taken in a time that began when they had taken so much."""
+        if self not in gc.callbacks:  # the program has removed it
+            return Garbage()
         took, full, _, count = (a - b for a, b in zip(self.taken, before, strict=True))
         mean, line = full / max(1, count) / 1e9, self._line if count else ""
         return Garbage(took / lasted_ns, count, mean, before[2] / 1e9, line)

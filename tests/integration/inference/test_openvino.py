@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ def test_operators_outside_the_compiled_part_are_named(folder: Path) -> None:
     ]
     assert "(6 nodes, compiled) OpenVINO-EP-subgraph" in out
     assert "(1 node, compiled) OpenVINO-EP-subgraph" in out
+    assert re.search(r"^session +made in \d\S* \S+, and again in \d", out, re.MULTILINE)
     assert "contractions ask for int8 100.00 %, ran in what was not seen 100.00 %" in out
 
 

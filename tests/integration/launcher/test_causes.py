@@ -259,7 +259,7 @@ def test_a_leak_of_the_programs_own_comes_first_and_has_no_number_of_samples(
     failed = launched.run(["sh", "-c", command]).stderr
     assert re.search(
         # The function alone where samples have seen several of its lines, each for 10 ms
-        r"- Find what keeps growing at Reader\.get_next \(calibrate\.py\S*\)(, in ones)?, by 2\d\.\d MB with each sample: "
+        r"- Find what keeps growing at Reader\.get_next \(calibrate\.py(:\d+)?\)(, in ones)?, by 2\d\.\d MB with each sample: "
         r".* `otel-quant stacks \S+ --by memory` names",
         failed,
     ), failed

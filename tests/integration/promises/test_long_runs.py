@@ -47,7 +47,7 @@ def steps(count):
             with otel_quant.step("inner"):
                 pass
 
-steps(500)
+steps(2500)  # so that the sampler has seen most lines: on a busy machine that takes longer
 with otel_quant.step("whole"):
     before = facts()
     steps(2500)
@@ -68,9 +68,7 @@ def test_five_thousand_steps_leak_no_memory_objects_threads_or_descriptors(
     before, after = json.loads(finished.stdout)
     # A queue of the SDK's holds some 2000 spans until the next delivery.
     assert after["rss"] - before["rss"] < (16 if exporters else 2) * MIB
-    assert abs(after["objects"] - before["objects"]) < (
-        30_000 if exporters else 1_000
-    )  # a fifth of an object a step
+    assert abs(after["objects"] - before["objects"]) < (30_000 if exporters else 250)
     assert set(after["threads"]) <= set(before["threads"])
     assert len(after["threads"]) <= len(before["threads"])
     # The exporter's connection may be another one by now.
@@ -83,4 +81,4 @@ def test_five_thousand_steps_leak_no_memory_objects_threads_or_descriptors(
         for each in (before, after)
     )
     assert open_after <= open_before + 2 * exporters
-    assert (workshop.folder / "profile.yaml").read_text().count('"inner End"') == 3000
+    assert (workshop.folder / "profile.yaml").read_text().count('"inner End"') == 5000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -52,3 +53,9 @@ def test_what_a_step_makes_was_not_there_before(collections: Collections) -> Non
     gc.collect()
     assert not collections.since(before, 1e9).is_old
     del kept
+
+
+def test_nothing_is_known_once_the_program_has_removed_it(collections: Collections) -> None:
+    gc.callbacks.remove(collections)
+    assert math.isnan(collections.since(collections.taken, 1e9).share)
+    assert not collections.since(collections.taken, 1e9).is_old

@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack, chdir
+from contextlib import ExitStack, chdir, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -56,9 +56,11 @@ def _quantized_again(folder: Path, name: str, command: Sequence[str], nodes: Seq
     environ = {**os.environ, "TMPDIR": str(folder), OTEL_QUANT_EXCLUDE: json.dumps(nodes)}
     words = [*own, "--out", str(recording), "--", *command]
     with chdir(copy):
-        code, _ = ProgramElsewhere(words, environ, str(output)).wait(list)
+        code, _ = ProgramElsewhere(words, environ, str(output)).wait(nullcontext, list)
     runs = [] if code else cmd.read_recording(str(recording)).runs
-    paths = [str(it.get("path")) for run in runs for it in run.models if it["role"] == "quantized"]
+    paths = [
+        str(it.get("path")) for run in runs for it in run.models if it.get("role") == "quantized"
+    ]
     found = [copy / path for path in paths if path.endswith(".onnx")]
     is_changed = any(semconv.CONFIG_EXCLUDED in it.attributes for run in runs for it in run.steps)
     if not (found and is_changed):

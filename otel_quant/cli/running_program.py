@@ -9,8 +9,8 @@ import os
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
@@ -55,8 +55,8 @@ def recorded_to_its_end(
     recording = LaunchedRecording(
         folder, began_ns, program.pid, arguments, environ, options.continues
     )
-    with _shown(folder) if options.watch else nullcontext():
-        how = program.wait(recording.look_last)
+    with _shown(folder, options.watch) as while_stopped:
+        how = program.wait(while_stopped, recording.look_last)
         with FAULTS.kept_in("end of the recording"), suppress(KeyboardInterrupt):
             ended = recording.finish(how)
     # What is missing after Ctrl-C can be had from the recording later: the program is over.
@@ -172,8 +172,11 @@ def _brief(document: Document, path: str) -> Iterator[str]:
 
 
 @contextmanager
-def _shown(folder: Path) -> Iterator[None]:
-    """Shows the recording during a block."""
+def _shown(folder: Path, is_watched: bool) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Shows the recording during a block; gives what makes room on the screen meanwhile."""
+    if not is_watched:
+        yield nullcontext
+        return
     from otel_quant.views.watch import LiveView
 
     view = LiveView(folder, sys.stderr)
@@ -184,7 +187,7 @@ def _shown(folder: Path) -> Iterator[None]:
 
     thread = start_thread(show, "otel-quant view")
     try:
-        yield
+        yield view.paused
     finally:
         view.end()
         if thread is not None:

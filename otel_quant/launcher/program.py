@@ -20,7 +20,11 @@ TYPE_CHECKING = False  # not typing's, which takes a tenth of the time until the
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from typing import Final, NoReturn
+
+    WhileStopped = Callable[[], AbstractContextManager[None]]
+    """Makes room on the screen."""
 
     Ended = tuple[int, int | None]
     """The program's exit code, or the signal that ended it as -9; and the highest RSS of it, or of a process that it has
@@ -30,8 +34,6 @@ else:
 
 _ON_ITS_WAY: Final = 0.02
 """Seconds that a signal to a group may take from its first process to its last."""
-
-_LEAVES, _ENTERS = b"\x1b[?1049l\x1b[?25h", b"\x1b[?1049h\x1b[?25l"  # The screen of the live view
 
 _HAS_IT: Final = b"\1"
 
@@ -60,8 +62,6 @@ class Program:
         # From here on they wait in the queue of this process until `wait` takes them.
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._taken)
         self._witness = GroupWitness()
-        # The live view, which has the screen, is there where the program's output is in a file.
-        self._has_screen = bool(output) and os.isatty(2) and environ.get("TERM") != "dumb"
         ignores_ends = signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
         # Where it is ignored, the kernel keeps the exit codes of children to itself.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -81,13 +81,13 @@ class Program:
             raise OSError(number, os.strerror(number), arguments[0])
         _let_go_of_input_and_output()
 
-    def wait(self, when_ended: Callable[[], object]) -> Ended:
+    def wait(self, while_stopped: WhileStopped, when_ended: Callable[[], object]) -> Ended:
         """Waits until the program has ended, and passes signals on in the meantime.
 
         `when_ended` is called while the kernel still has all that it knows of the program.
         The terminal's input and output stay the program's: nothing is read or written here.
         """
-        while (ended := self._ended(when_ended)) is None:
+        while (ended := self._ended(while_stopped, when_ended)) is None:
             # Without a timeout: CPython returns numbers of no signal where a stop of this process outlasts one.
             arrived = signal.sigwaitinfo(self._taken)
             if arrived.si_signo == signal.SIGCHLD:
@@ -105,7 +105,7 @@ class Program:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         return ended
 
-    def _ended(self, when_ended: Callable[[], object]) -> Ended | None:
+    def _ended(self, while_stopped: WhileStopped, when_ended: Callable[[], object]) -> Ended | None:
         """Returns how the program ended; None if it has not. Stops when it has stopped."""
         while True:
             state = _state_of(self.pid)
@@ -122,11 +122,8 @@ class Program:
             # program alone continues it alone.
             number, is_continued = os.WSTOPSIG(status), signal.SIGCONT in signal.sigpending()
             if number != signal.SIGSTOP and _state_of(self.pid) == "T" and not is_continued:
-                if self._has_screen:
-                    os.write(2, _LEAVES)
-                _stop(number)
-                if self._has_screen:
-                    os.write(2, _ENTERS)
+                with while_stopped():
+                    _stop(number)
 
 
 def _become(
@@ -262,8 +259,8 @@ class ProgramElsewhere:
             )
         self.pid = self._process.pid
 
-    def wait(self, when_ended: Callable[[], object]) -> Ended:
-        """Waits until the program has ended."""
+    def wait(self, while_stopped: WhileStopped, when_ended: Callable[[], object]) -> Ended:
+        """Waits until the program has ended; `while_stopped` is not needed, as this process stops alone."""
         handlers = {
             signal.SIGINT: lambda *_: None,
             signal.SIGTERM: lambda *_: self._process.terminate(),

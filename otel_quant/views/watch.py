@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
@@ -31,6 +31,7 @@ from otel_quant.views.writers import terminal_text
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.live import Live
 
 
 # --- what is known ------------------------------------------------------------------------
@@ -322,6 +323,7 @@ class LiveView:
     def __init__(self, path: Path, out: TextIO, *, once: bool = False) -> None:
         self._path, self._out, self._once = path, out, once
         self._ended = threading.Event()
+        self._live: Live | None = None
 
     def show(self) -> None:
         """Shows it until it is over, until :meth:`end` or Ctrl-C."""
@@ -338,6 +340,19 @@ class LiveView:
         """Has :meth:`show`, on another thread, look for the last time now."""
         self._ended.set()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leaves the screen as it was for a block, in which this process is stopped."""
+        live = self._live
+        if live is None or not live.is_started:
+            yield
+            return
+        live.stop()
+        try:
+            yield
+        finally:
+            live.start()
+
     def _on_a_terminal(self) -> None:
         from rich.console import Console
         from rich.live import Live
@@ -348,10 +363,12 @@ class LiveView:
         with Live(
             console=console, auto_refresh=False, screen=not self._once, transient=True,
             redirect_stdout=False, redirect_stderr=False,
-        ) as live, suppress(KeyboardInterrupt):  # fmt: skip
-            for recording in self._looks():
-                newest, log = Looked(recording), last_lines(self._path / OUTPUT)
-                live.update(screen(newest, *console.size, log), refresh=True)
+        ) as live:  # fmt: skip
+            self._live = live
+            with suppress(KeyboardInterrupt):
+                for recording in self._looks():
+                    newest, log = Looked(recording), last_lines(self._path / OUTPUT)
+                    live.update(screen(newest, *console.size, log), refresh=True)
         if newest is not None:  # what stays when the screen is gone
             console.print(screen(newest, console.width, _LAST_ROWS, log))
 

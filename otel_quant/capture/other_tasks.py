@@ -168,7 +168,10 @@ def carried_by_connections() -> int | None:
     return carried if found else None
 
 
-_SOL_SOCKET, _SO_DOMAIN, _IP, _TCP_INFO, _UNREAD = 1, 39, (2, 10), (6, 11), 0x541B  # Linux's
+# Linux's, without loading the module socket
+_SOL_SOCKET, _SO_DOMAIN, _IP = 1, 39, (2, 10)
+_TCP_INFO: Final = 6, 11  # IPPROTO_TCP, TCP_INFO
+_UNREAD: Final = 0x541B  # FIONREAD
 
 
 def throttled_in(file: Path) -> float | None:

@@ -135,9 +135,8 @@ class _Beside:
     gil_ns: int = 0  # For which it waited for the GIL, or the threads that it waits for did
     waits: Counter[str] = field(default_factory=Counter)  # Nanoseconds in C code, by what for
     holders: Counter[str] = field(default_factory=Counter)  # Where the lock's thread was at looks
-    carried: tuple[int, int] | None = (
-        None  # Bytes by connections, at a loop's first wait and at most
-    )
+    # Bytes that connections had carried at a loop's first wait, and at most
+    carried: tuple[int, int] | None = None
 
 
 class _Still(NamedTuple):
@@ -514,7 +513,8 @@ class StackSampler:
                 evidence.cpus = cpus
             stalled, where = step.stall
             evidence.stall = stalled, f"no progress for {duration_text(stalled)}{where}"
-            evidence.calls, found = beside.calls.line(), dict[str, AttributeValue]()
+            evidence.calls = beside.calls.line()
+            found: dict[str, AttributeValue] = {}
             if (grows := beside.growth.line()) is not None:
                 evidence.per_sample = grows.per_sample
                 found[semconv.FORECAST_MEMORY_PER_SAMPLE] = round(grows.per_sample)

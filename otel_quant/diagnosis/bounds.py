@@ -119,9 +119,8 @@ class Evidence:
     garbage: Garbage = field(default_factory=Garbage)
     # Shares of the time in C code that waits, by what it waits for
     waits: Mapping[str, float] = field(default_factory=dict)
-    calls: Line | None = (
-        None  # How the CPU time of its data reader grows with the samples, in seconds
-    )
+    # How the CPU time of its data reader grows with the samples, in seconds
+    calls: Line | None = None
     stall: tuple[float, str] = (0.0, "")  # The longest time without progress, in seconds, in words
     is_start: bool = False  # Whether it is the time before the first step
     function: str = ""  # The library's function that is the step; empty if it is the program's

@@ -165,8 +165,11 @@ _MOST: Final = 0.5
 
 _CLEAR: Final = 0.7  # Share of a function's growth that its line has: else another one may have been seen for it
 
-_IN_TURNS, _MAINLY = 1.3, 0.8
-"""A function that grows by its time, as others do beside it, takes turns with them between two samples: what calls all of them is named."""
+_IN_TURNS: Final = 1.3
+"""How often its part of the time a function's part of the growth may be for it to grow by its time, as others beside it
+do: they take turns between two samples, and what calls all of them is named."""
+
+_MAINLY: Final = 0.8  # Share of the time from which on a function has no others beside it
 
 _KEEPS_NOTHING: Final = "MinMax"
 """A calibration method that keeps two values of an activation: what grows with the samples is the program's."""
@@ -184,8 +187,12 @@ def grown_in(stacks: Sequence[Stack], function: str, method: str = "") -> Grown 
     for lines, seen in stacks:
         is_own = own_within(lines, function) is not None
         loads = bool(importing(lines)) or (is_loading(lines) and not (function and is_own))
-        loaded += seen.grown * loads
-        (own if is_own and not loads else others).append((lines, seen))
+        if loads:
+            loaded += seen.grown
+        if is_own and not loads:
+            own.append((lines, seen))
+        else:
+            others.append((lines, seen))
     share = total_of(seen for _, seen in own).grown / whole
     is_own = share >= (_SEEN if method.endswith(_KEEPS_NOTHING) else _MOST)
     top = top_spot(own if is_own else others, GROWN, lambda lines: line_within(lines, function))

@@ -529,7 +529,7 @@ class _Join:
         return self._file.named(node.name) or self._file.named_before(node.name)
 
     def _multiplying(self, node: GraphNode | RanKernel) -> TypedNode | None:
-        """Returns the same; of a Conv that has been fused with the Relu behind it, and has its name, the Conv."""
+        """Returns the node that a kernel multiplies for: a Conv that is fused with the Relu behind it may have the Relu's name."""
         op, kind = self._of_name(node), next((it for it in _FUSED if it in node.op_type), None)
         if op is None or kind is None or kind in op.node.op_type:
             return op

@@ -199,12 +199,7 @@ class OnnxSession:
         session, began = None, time.perf_counter()
         if saves_graph:
             with LastResort():  # a graph with compiled nodes cannot be written
-                import onnx
-
-                from otel_quant.inference.layer_errors import with_names
-
-                model = with_names(onnx.load(self._path, load_external_data=False))
-                named = model.SerializeToString() if names else None
+                named = self._with_names() if names else None
                 session = self._new_session(named, is_profiled=True, graph=graph)
         if session is None:
             graph.unlink(missing_ok=True)
@@ -217,6 +212,17 @@ class OnnxSession:
         parts = [[name, [[each.name, each.op_type] for each in nodes]] for name, nodes in listed]
         left = str(graph) if graph.exists() else None
         return {"assigned": parts, "file": session.end_profiling(), "graph": left, "made": took}
+
+    def _with_names(self) -> bytes:
+        """Returns the model, with names for nodes without one; weights beside the file stay there."""
+        import onnx
+
+        from otel_quant.inference.layer_errors import with_names
+
+        model: bytes = with_names(
+            onnx.load(self._path, load_external_data=False)
+        ).SerializeToString()
+        return model
 
     def printed(self) -> str:
         """Returns what libraries print in another run."""
@@ -291,9 +297,8 @@ class OnnxSession:
             made.add_session_config_entry(f"{weights}_file_name", "graph.weights")
             made.add_session_config_entry(f"{weights}_min_size_in_bytes", str(_LARGE))
         if model is not None:
-            beside = str(Path(self._path).resolve().parent)
             entry = "session.model_external_initializers_file_folder_path"
-            made.add_session_config_entry(entry, beside)
+            made.add_session_config_entry(entry, str(Path(self._path).resolve().parent))
         providers: list[Any] = [(name, dict(more)) for name, more in self._options["providers"]]
         beside = self._options["session"]
         told = json.loads(Path(beside).read_text(encoding="utf-8")) if beside else {}

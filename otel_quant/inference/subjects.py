@@ -325,7 +325,7 @@ class OnnxModel(InProcess):
             names = list(FileGraph(self.path, {}, self.options.dims).bound.values)
             if problem := script.ask("save_inputs", path=path, names=names):
                 raise ModelError(problem)
-        self.options, self.fed = replace(self.options, data=path), fed
+        self.options, self.fed = replace(self.options, data=path, ranges={}), fed
 
     @contextmanager
     def _loading(self) -> Iterator[None]:
@@ -537,8 +537,11 @@ def _fed(path: str, options: Options) -> FileGraph:
 
 def with_ranges(options: Options, paths: Iterable[str]) -> Options:
     """Has random inputs lie within what calibration has seen, by the codes of the models that quantize them."""
+    if options.data is not None:
+        return options
+    given = {name for name, each in options.inputs.items() if each.data is not None}
     ranges: dict[str, tuple[float, float]] = {}
-    for path in paths if options.data is None else ():
+    for path in paths:
         with suppress(CostError, ModelError):  # of which the model itself tells
             for name, low, high in _fed(path, options).input_ranges():
                 known = ranges.get(name, (low, high))
@@ -546,7 +549,7 @@ def with_ranges(options: Options, paths: Iterable[str]) -> Options:
     narrow = {
         name: (low, high)
         for name, (low, high) in ranges.items()
-        if low < high and (low > -_SPREAD or high < _SPREAD)
+        if name not in given and low < high and (low > -_SPREAD or high < _SPREAD)
     }
     return replace(options, ranges=narrow)
 

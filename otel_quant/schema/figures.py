@@ -202,7 +202,7 @@ def _on_all(name: str) -> Callable[[Collection[Any]], Any]:
     """Returns what adds up an attribute of all GPUs: None while one of them cannot be read, or has it not."""
     of = attrgetter(name)
 
-    def total(gpus: Collection[Any]) -> Any:
+    def on_all(gpus: Collection[Any]) -> Any:
         total = 0
         for gpu in gpus:
             value = of(gpu)
@@ -211,7 +211,7 @@ def _on_all(name: str) -> Callable[[Collection[Any]], Any]:
             total += value
         return total if gpus else None
 
-    return total
+    return on_all
 
 
 total_used: Final = _on_all("used")

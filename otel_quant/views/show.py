@@ -489,7 +489,7 @@ def _recording_data(recording: Recording) -> dict[str, Any]:
     peak, limit = summary.value(recording, summary.MEMORY_PEAK), steps.memory_limit(recording)
     ranks = doc.records(job.COLUMNS, job.ranks_in(recording))
     ending = recording.ending and dataclasses.asdict(recording.ending)
-    if ending and any(run.steps for run in recording.runs):
+    if ending and any(run.steps for run in recording.runs):  # of which the launcher does not know
         ending["why_no_step"] = None
     return present({
         "path": recording.place,

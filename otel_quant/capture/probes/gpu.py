@@ -89,13 +89,14 @@ class GpuProbe:
         for devices in self._opened:
             own = devices.read(tree, is_brief)
             self._torch[devices.platform].add_to(own, is_brief=is_brief)
-            for reading in own if first else ():
+            for reading in own:
                 reading.index += first
             readings += own
             first += devices.count
             is_whole &= devices.is_whole
-        for reading in () if is_whole else readings:
-            reading.is_whole = False
+        if not is_whole:
+            for reading in readings:
+                reading.is_whole = False
         return tuple(readings)
 
     def _open(self) -> tuple[Devices, ...]:

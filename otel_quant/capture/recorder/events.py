@@ -259,7 +259,8 @@ class EventMaker:
     def _totals(
         self, period: Period, end: Reading, copied: Attributes
     ) -> dict[str, AttributeValue]:
-        peaks, is_limited = period.tracker.result(), semconv.ADDRESS_SPACE_LIMIT in self.run.origin
+        peaks = period.tracker.result()
+        is_limited = semconv.ADDRESS_SPACE_LIMIT in self.run.origin
         return {
             **copied,
             **self._figures.between(period.start, end, peaks, self.run.limits.memory),

@@ -167,7 +167,7 @@ def test_bytes_on_disk_and_in_memory_count_external_data_and_bodies(tmp_path: Pa
     assert (found.memory.weights_in_memory or 0) >= 2 * 64 * 64 * 4
 
 
-class _Drawn(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
+class _Drawn:
     """Inputs of a model as they are drawn, with whole numbers below 40."""
 
     def __init__(self, model: onnx.ModelProto) -> None:

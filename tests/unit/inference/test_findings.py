@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
+from otel_quant.cost import InputSpec
+from otel_quant.inference.model_process import ModelProcess
 from otel_quant.inference.onnx_findings import FINDINGS, OnnxEvidence
 from otel_quant.inference.onnx_kernels import (
     FileGraph,
@@ -26,7 +29,7 @@ from otel_quant.inference.onnx_kernels import (
 )
 from otel_quant.inference.onnx_session import SessionRequestError, feeds
 from otel_quant.inference.results import Finding, RanKernel
-from otel_quant.inference.subjects import Options, with_ranges
+from otel_quant.inference.subjects import OnnxModel, Options, with_ranges
 from otel_quant.inference.torch_profile import read_verbose
 from tests.fixtures.onnx_builder import Builder
 from tests.integration.inference.planted import compiled_in_part
@@ -367,11 +370,21 @@ def test_random_inputs_lie_where_quantized_ones_have_codes(
     paths = [_quantized(tmp_path / f"{i}.onnx", *each) for i, each in enumerate(models)]
     found = with_ranges(Options(), [*paths, str(tmp_path / "absent.onnx")]).ranges
     assert found == {name: pytest.approx(ends) for name, ends in expected.items()}
-    assert with_ranges(Options(data="given.npz"), paths).ranges == {}
+    given = {"x": InputSpec((1, 8), data=(0,) * 8)}
+    for options in (Options(data="given.npz"), Options(inputs=given)):
+        assert with_ranges(options, paths).ranges == {}
     for low, high in found.values():
         fed = _fed(_inputs(x="float"), ranges=found)["x"]
         assert (str(fed.dtype), low <= fed.min(), fed.max() <= high) == ("float32", True, True)
         assert fed.mean() == pytest.approx((low + high) / 2, abs=(high - low) / 20)
+
+
+def test_a_file_that_a_script_feeds_has_no_random_inputs(tmp_path: Path) -> None:
+    path = _quantized(tmp_path / "m.onnx", 0.01, 0, "uint8")
+    model = OnnxModel("m", path, with_ranges(Options(), [path]), is_profiled=False)
+    with closing(model.process):
+        model.take_inputs(cast("ModelProcess", SimpleNamespace(ask=lambda *_, **__: "")), {})
+        assert (model.problem, dict(model.options.ranges)) == ("", {})
 
 
 def test_given_values_are_used() -> None:

@@ -37,7 +37,8 @@ def measure_files(
 
     With one thread, CPU time decides where a busy machine hides a difference from the clock.
     """
-    load, options = machine.load(), with_ranges(options, paths)
+    load = machine.load()
+    options = with_ranges(options, paths)
     with ExitStack() as kept:
         models = [OnnxModel(path, path, options, is_profiled=profiled) for path in paths]
         run_in_turns(models, options, kept)

@@ -363,7 +363,8 @@ class OnnxModel(InProcess):
         }
         if ranges := self.options.ranges.items():
             texts = (f"{name} from {low:.3g} to {high:.3g}" for name, (low, high) in ranges)
-            self.facts |= {"random inputs": f"{', '.join(texts)}: no others have codes"}
+            shown = f"{', '.join(texts)}; other values have no codes in the quantized model"
+            self.facts |= {"random inputs": shown}
 
     def _read(self) -> None:
         """Reads the file, and finds out what it is fed."""

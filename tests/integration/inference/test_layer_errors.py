@@ -652,3 +652,24 @@ def test_nodes_without_a_name_in_bodies_are_the_same_layers_in_both_models(tmp_p
     accuracy = result.models[1].accuracy
     assert accuracy is not None
     assert [(each.weights or 0) > 30 for each in accuracy.layers] == [True] * 3
+
+
+def test_a_model_that_was_calibrated_with_images_is_measured_with_what_has_codes(
+    tmp_path: Path,
+) -> None:
+    paths = []
+    for name, front in (
+        ("float", "q = Identity (x)"),
+        ("int8", "c = QuantizeLinear (x, s, z) q = DequantizeLinear (c, s, z)"),
+    ):
+        model = model_of_text(
+            '<ir_version: 8, opset_import: ["" : 17]> m (float[8, 64] x) => (float[8, 64] y)'
+            f" <float s = {{0.00392156862}}, uint8 z = {{0}}, float f = {{0.5}}> {{ {front} y = Mul (q, f) }}"
+        )
+        onnx.save(model, tmp_path / f"{name}.onnx")
+        paths.append(str(tmp_path / f"{name}.onnx"))
+    _, found = measure_files(paths, Options(runs=2)).models
+    assert found.accuracy is not None
+    assert (found.accuracy.lowest_sqnr or 0) > 45  # of a normal distribution 3
+    said = "x from 0 to 1; other values have no codes in the quantized model"
+    assert found.facts["random inputs"] == said

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from math import inf, log, log1p
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from otel_quant.base.files import open_regular
 from otel_quant.format.event_file import BENCH, INFERENCE
@@ -20,11 +18,19 @@ from otel_quant.inference import results
 from otel_quant.inference.latency_statistics import OF_PROCESSES
 from otel_quant.schema.units import counted, share_text, speed_text
 from otel_quant.views import document as doc
+from otel_quant.views.layers_beside import (
+    COSTS,
+    HURTS,
+    Beside,
+    accuracy_of,
+    as_one,
+    by_node,
+    text_of,
+)
 from otel_quant.views.text import cell_text, number_text, phrase, shortened
 from otel_quant.views.writers import written
 
 _LONGEST: Final = 48
-_MOST_NAMES: Final = 3
 _LONGEST_PROBLEM: Final = 160
 _LONGEST_HEADING: Final = 24
 _MICRO: Final = 1e-6
@@ -118,7 +124,7 @@ def measured_parts(
     )
     if ran:
         yield _table(_MEMORY, measured, "memory", "Memory")
-    errors = [(model.path, error) for model in measured for error in _accuracy(model).outputs]
+    errors = [(model.path, error) for model in measured for error in accuracy_of(model).outputs]
     if len(errors) > len({path for path, _ in errors}) or any(it.behind for _, it in errors):
         yield _table(_ERRORS, errors, "error", "Error of each output")
     for number, model, of in ran:
@@ -131,7 +137,7 @@ def measured_parts(
 
 def _unknown_errors(result: results.InferenceResult) -> Iterator[str]:
     for model in result.models:
-        found = _accuracy(model)
+        found = accuracy_of(model)
         if found.problem:
             of = " of all outputs" * bool(found.outputs)
             yield f"{model.path}: its error is not known{of}: {found.problem}"
@@ -196,12 +202,12 @@ def _sentence(model: results.ModelResult, first: results.ModelResult) -> str:
 def _costliest(model: results.ModelResult, first: results.ModelResult) -> str:
     """Returns the reason that costs most, or how many findings there are where that is little."""
     groups = _groups(model)
-    is_poor = (_accuracy(model).decisive_sqnr or 0.0) < results.POOR
-    lost = {it.node or it.name: it.lost for it in _accuracy(model).layers if it.lost is not None}
+    is_poor = (accuracy_of(model).decisive_sqnr or 0.0) < results.POOR
+    lost = {it.node or it.name: it.lost for it in accuracy_of(model).layers if it.lost is not None}
     harmful = [it for it in groups if lost.get(it[0].node, inf) >= results.LOST]
     if is_poor and harmful and harmful[0][0].is_about_accuracy:
-        return f"; {shortened(_text(harmful[0][0]), _LONGEST_PROBLEM)}"
-    worst = max(_accuracy(model).layers, key=lambda it: it.lost or 0.0, default=None)
+        return f"; {shortened(text_of(harmful[0][0]), _LONGEST_PROBLEM)}"
+    worst = max(accuracy_of(model).layers, key=lambda it: it.lost or 0.0, default=None)
     if worst and is_poor and worst.hurts(0.0, is_named=False):
         return f"; the outputs lose {worst.lost:.1f} dB by `{worst.node or worst.name}` alone"
     if any(each.kind == "slower" for each in model.findings) and (text := _lost(model, first)):
@@ -211,7 +217,7 @@ def _costliest(model: results.ModelResult, first: results.ModelResult) -> str:
     if share < _MUCH:
         return phrase("; {}", len(model.findings), lambda number: counted(number, "finding"))
     more = phrase(", and {:,} more", len(groups[0]) - 1, int)
-    return f"; {share_text(share)} of its time: {shortened(_text(groups[0][0]), _LONGEST_PROBLEM)}{more}"
+    return f"; {share_text(share)} of its time: {shortened(text_of(groups[0][0]), _LONGEST_PROBLEM)}{more}"
 
 
 def _lost(model: results.ModelResult, first: results.ModelResult) -> str:
@@ -234,9 +240,6 @@ def _lost(model: results.ModelResult, first: results.ModelResult) -> str:
     return f"; {len(worst):,} {operator} {in_float}take {longer}, each because {shortened(why, _LONGEST_PROBLEM)}"
 
 
-_COSTS: Final = "costs more than it gains"
-_HURTS: Final = "hurts accuracy"
-VERDICTS: Final = ("gains", _COSTS, _HURTS)
 _MUCH: Final = 0.1
 """Share of the time from which on a reason stands in the headline."""
 
@@ -292,12 +295,8 @@ def _with_problem(model: results.ModelResult, cells: Sequence[doc.Cell]) -> doc.
 _UNKNOWN_ERROR: Final = results.OutputError("", None, None, None)
 
 
-def _accuracy(model: results.ModelResult) -> results.Accuracy:
-    return model.accuracy or results.Accuracy()
-
-
 def _error(model: results.ModelResult) -> results.OutputError:
-    return _accuracy(model).worst or _UNKNOWN_ERROR
+    return accuracy_of(model).worst or _UNKNOWN_ERROR
 
 
 def _sqnr(error: results.OutputError) -> doc.Cell:
@@ -370,24 +369,6 @@ _TENSORS: Final[Sequence[doc.Column[Any]]] = (
 # --- layers side by side, and what ran ----------------------------------------------------
 
 
-def _nodes(
-    ran: results.Ran, of: Callable[[results.RanKernel], str | None] = attrgetter("node")
-) -> dict[str, list[results.RanKernel]]:
-    """Returns the kernels of each node of the file, or module; the slowest first, of each too."""
-    groups: dict[str, list[results.RanKernel]] = {}
-    for each in ran.kernels:
-        name = of(each) or f"({'inserted' if each.is_conversion else 'no node'}) {each.name}"
-        if each.is_compiled:
-            count = phrase("{}, ", each.nodes, lambda number: counted(number, "node"))
-            name = f"({count}compiled) {each.op_type}"
-        groups.setdefault(name, []).append(each)
-    return dict(sorted(groups.items(), key=lambda each: -_micros(each[1])))
-
-
-def _micros(kernels: Iterable[results.RanKernel]) -> float:
-    return sum(each.micros for each in kernels)
-
-
 def _folded(names: Sequence[str], rows: int) -> Iterator[tuple[str, Sequence[str]]]:
     """Yields so many names, each with itself; and one more, with all that are left."""
     rows += len(names) == rows + 1
@@ -395,218 +376,6 @@ def _folded(names: Sequence[str], rows: int) -> Iterator[tuple[str, Sequence[str
         yield name, (name,)
     if rest := names[rows:]:
         yield f"{len(rest):,} others", rest
-
-
-def _row(
-    name: str, nodes: Mapping[str, Sequence[results.RanKernel]], those: Sequence[str]
-) -> results.RanKernel | None:
-    """Returns the kernels of some nodes as one, with the operators of all; None if there are none."""
-    kernels = list(chain.from_iterable(nodes.get(node, ()) for node in those))
-    if not kernels:
-        return None
-    names = list(dict.fromkeys(each.op_type for each in kernels))
-    if len(names) > _MOST_NAMES:
-        names[_MOST_NAMES - 1 :] = [f"{len(names) - _MOST_NAMES + 1:,} more"]
-    times = f" x {len(kernels)}" if len(kernels) > 1 else ""
-    row = replace(results.together(name, kernels), op_type=f"{', '.join(names)}{times}")
-    if len(those) > 1:
-        return replace(row, macs=None)
-    main = max(kernels, key=lambda each: (not each.is_conversion, each.macs or 0))
-    return replace(row, macs=main.macs, inputs=main.inputs, outputs=main.outputs)
-
-
-_ALIKE: Final = 0.05  # Part of a time below which two are not told apart
-
-_RESOLUTION: Final = 2.0
-"""Microseconds by which two times that onnxruntime's profiler counts in whole ones may differ."""
-
-
-_MADE: Final = re.compile(
-    r"(?<=.)(_quant|_output_quantized|_quantized|_(MatMul|matmul|DQ)|_Q\d+G?|_Bnb4|/\w+Fusion/?)$"
-)
-"""What quantizers add to the name of a node that they replace."""
-
-
-def _partner(name: str, others: Collection[str], own: Collection[str]) -> str:
-    """Returns a node's name as another model has it, without what quantizers add; its own if none fits."""
-    found = name
-    while found not in others:
-        shorter = _MADE.sub("", found)
-        if shorter == found or shorter in own:
-            return name
-        found = shorter
-    return found
-
-
-_Kernels: TypeAlias = Mapping[str, Sequence[results.RanKernel]]
-
-
-def _homes(*models: _Kernels) -> Mapping[str, str]:
-    """Returns by layer the one whose row it has: what one kernel does in one of the models is one row in both."""
-    homes: dict[str, str] = {}
-    macs = Counter[str]()
-    for name, kernels in chain.from_iterable(nodes.items() for nodes in models):
-        macs[name] += sum(each.macs or 0 for each in kernels)
-
-    def home(name: str) -> str:
-        while name in homes:
-            name = homes[name]
-        return name
-
-    for nodes in models:
-        fused = [
-            (part, name)
-            for name, kernels in nodes.items()
-            for each in kernels
-            for part in each.parts
-            if part in macs and not each.is_conversion
-        ]
-        times = Counter(part for part, _ in fused)
-        for part, name in fused:
-            less, most = sorted((home(part), home(name)), key=macs.__getitem__)
-            if less != most and times[part] == 1:
-                homes[less] = most
-    return {name: home(name) for name in homes}
-
-
-def _moved(nodes: _Kernels, homes: Mapping[str, str]) -> dict[str, list[results.RanKernel]]:
-    """Returns kernels by the layers whose rows they have."""
-    found: dict[str, list[results.RanKernel]] = {}
-    for name, kernels in nodes.items():
-        found.setdefault(homes.get(name, name), []).extend(kernels)
-    return found
-
-
-class Pair(NamedTuple):
-    """A layer in two models: the sum of its kernels in each."""
-
-    name: str
-    before: results.RanKernel | None
-    after: results.RanKernel | None
-    error: float | None
-    reason: str  # What is wrong with it in the second model, where that is known
-    cause: str  # The same of all layers that it is wrong with, perhaps behind their operator
-    hurts: bool  # Whether the outputs lose by it
-    is_quantized: bool  # Whether the second model is, and the first is not
-
-    @property
-    def ratio(self) -> float | None:
-        """The second time by the first; 1 where they differ no more than from run to run, or by 5 %."""
-        if not (self.before and self.after and self.before.micros and self.after.micros):
-            return None
-        apart = abs(self.after.micros - self.before.micros)
-        spread = (self.before.spread or 0.0) + (self.after.spread or 0.0)
-        is_apart = apart > max(spread, _ALIKE * self.before.micros, _RESOLUTION)
-        return self.after.micros / self.before.micros if is_apart else 1.0
-
-    @property
-    def lost(self) -> float:
-        """Microseconds that it takes longer, where it costs more than it gains."""
-        if not (self.before and self.after and self.verdict == _COSTS):
-            return 0.0
-        return self.after.micros - self.before.micros
-
-    @property
-    def change(self) -> str | None:
-        """How many times faster or slower it has become."""
-        if self.ratio is None:
-            return None
-        return speed_text(self.ratio) if self.ratio != 1 else "within noise"
-
-    @property
-    def verdict(self) -> str | None:
-        """What quantizing it has brought; None where it was not quantized, or that is not clear."""
-        before, after, ratio = self.before, self.after, self.ratio
-        if self.hurts:
-            return _HURTS
-        if not (self.is_quantized and before and after and ratio and after.macs) or ratio == 1:
-            return None
-        if (before.op_type, before.runs_in) == (after.op_type, after.runs_in):
-            return None
-        return "gains" if ratio < 1 else _COSTS
-
-    @property
-    def type(self) -> str | None:
-        """What its contraction runs in, or its slowest kernel takes, in one model and in the other."""
-        known = [each.runs_in for each in (self.before, self.after) if each and each.runs_in]
-        return " -> ".join(dict.fromkeys(known)) or None
-
-
-class Beside:
-    """A model beside the first one, layer by layer."""
-
-    def __init__(self, first: results.ModelResult, model: results.ModelResult) -> None:
-        self._first, self._model = first, model
-        before, after = (_nodes(it.ran, _layer) if it.ran else {} for it in (first, model))
-        after = _moved(after, {name: _partner(name, before, after) for name in after})
-        homes = _homes(before, after)
-
-        def home(name: str) -> str:
-            found = _partner(name, before, ())
-            return homes.get(found, found)
-
-        self.before, self.after = _moved(before, homes), _moved(after, homes)
-        self._errors = {home(each.node): each for each in reversed(_accuracy(model).layers)}
-        named = (each for each in model.findings if each.is_about_accuracy)
-        self._wrong = {home(each.node): _why(each) for each in named}
-        slowest = sorted(model.findings, key=attrgetter("micros"))
-        self._slow = {kernel: each for each in slowest for kernel in each.kernels}
-
-    @property
-    def names(self) -> list[str]:
-        """The layers, the slowest in one of the two first."""
-
-        def slowest(name: str) -> float:
-            return -max(_micros(nodes.get(name, ())) for nodes in (self.before, self.after))
-
-        return sorted({**self.before, **self.after}, key=slowest)
-
-    def pair(self, name: str, those: Sequence[str]) -> Pair:
-        """Returns some layers as one."""
-        lowest = _accuracy(self._model).decisive_sqnr
-        outputs, is_poor = (inf, True) if lowest is None else (lowest, lowest < results.POOR)
-        errors = [self._errors[each] for each in those if each in self._errors]
-        known = [each.all for each in errors if each.all is not None]
-        wrong = [each for each in those if each in self._wrong]
-        hurting = [it for it in errors if it.hurts(outputs, is_named=bool(wrong))]
-        hurts = bool(hurting or (wrong and is_poor and not errors))
-        cause, reason = self._reason(those[0]) if len(those) == 1 and not hurts else ("", "")
-        for it in hurting:
-            reason = reason or f"the outputs lose {it.lost or 0:.1f} dB by it"
-        reason = self._wrong[wrong[0]] if hurts and wrong else reason
-        return Pair(
-            name, _row(name, self.before, those), _row(name, self.after, those), min(known, default=None), reason,
-            cause, hurts, (self._first.role, self._model.role) == ("float", "quantized"),
-        )  # fmt: skip
-
-    def _reason(self, name: str) -> tuple[str, str]:
-        """Returns why a layer is slow, for all such layers and for it: a finding about most of its time, else which kernels take it."""
-        kernels = self.after.get(name, ())
-
-        def part(finding: results.Finding) -> float:
-            return _micros(each for each in kernels if each.name in finding.kernels)
-
-        known = [self._slow[each.name] for each in kernels if each.name in self._slow]
-        found = max(known, key=part, default=None)
-        if found is not None and 2 * part(found) > _micros(kernels):
-            has_row = _partner(found.node, self.before, ()) in {*self.before, *self.after}
-            of = "" if has_row else f"`{found.node}`: "
-            return found.alike, f"{of}{_why(found)}"
-        slowest = max(kernels, key=attrgetter("micros"), default=None)
-        if slowest is None or not slowest.micros:
-            return "", ""
-        if slowest.is_conversion:
-            share = _micros(it for it in kernels if it.is_conversion) / _micros(kernels)
-            return (
-                "most of their time only converts",
-                f"{share_text(share)} of its time only converts",
-            )
-        before = self.before.get(name, ())
-        if slowest.micros > _micros(before):
-            reason = f"its kernel for {slowest.runs_in} is slower"
-            return f"{slowest.op_type}: {reason}", reason
-        is_more = len(kernels) > len(before)
-        return "", f"{len(kernels):,} kernels run in place of {len(before):,}" * is_more
 
 
 def _beside(
@@ -628,7 +397,7 @@ def _beside(
         _numbers("activations", "By", lambda pair: pair.after and pair.after.activations, spare=4),
         _numbers("error", "dB", attrgetter("error"), "dB", digits=1, spare=2),
         doc.Column("verdict", value=attrgetter("verdict"), spare=5),
-        doc.Column("because", value=lambda pair: (pair.verdict in (_COSTS, _HURTS) and pair.reason) or None, longest=_LONGEST_PROBLEM, spare=6),
+        doc.Column("because", value=lambda pair: (pair.verdict in (COSTS, HURTS) and pair.reason) or None, longest=_LONGEST_PROBLEM, spare=6),
     )  # fmt: skip
     return doc.Table.of(
         columns, pairs, known_only=True, id=f"inference-layers-{number}", caption=f"Time by {layer}",
@@ -637,25 +406,8 @@ def _beside(
     )  # fmt: skip
 
 
-_SHARE: Final = re.compile(r" \([0-9.]+ % of the time\)")
 _LAYERS: Final = {"node of the file": "layer"}
 """What has a row each of models whose conversions belong to layers."""
-
-
-def _layer(kernel: results.RanKernel) -> str | None:
-    return kernel.layer or kernel.node
-
-
-def _text(finding: results.Finding) -> str:
-    """Returns what is wrong, without its share and what would change it."""
-    return _SHARE.split(finding.sentence)[0].removesuffix(f"; fix: {finding.remedy}")
-
-
-def _why(finding: results.Finding) -> str:
-    """Returns the reason in a finding or, of one about accuracy, all of it but the layer's name."""
-    if finding.is_about_accuracy:
-        return _text(finding).replace(f" of `{finding.node}`", "")
-    return _text(finding).partition(": ")[2] or _text(finding)
 
 
 def _time(
@@ -687,13 +439,13 @@ def _what_ran(
         return
     operators = _table(_OPERATORS, ran.operators, f"operators-{number}", "Kernels by operator")
     yield operators.first(_MOST, "more operator")
-    nodes = _nodes(ran)
-    shown = [_row(name, nodes, those) for name, those in _folded(list(nodes), rows)]
+    nodes = by_node(ran)
+    shown = [as_one(name, nodes, those) for name, those in _folded(list(nodes), rows)]
     of_nodes = (doc.Column[Any](node, value=attrgetter("name"), longest=_LONGEST), *_NODES)
     yield _table(of_nodes, shown, f"nodes-{number}", f"By {node}")
     if model.conversions:
         yield _table(_CONVERSIONS, model.conversions, f"conversions-{number}", "Changes of type")
-    layers = _accuracy(model).layers
+    layers = accuracy_of(model).layers
     times = Counter(it.node for it in layers if it.node)
     layers = tuple(
         replace(it, node=f"{it.node} ({it.name})") if times[it.node] > 1 else it for it in layers
@@ -796,6 +548,6 @@ _VARIANTS: Final[Sequence[doc.Column[results.ModelResult]]] = (
     *(each for each in _MODELS if each.heading != "vs. baseline"),
     doc.Column("kind", value=attrgetter("kind")),
     doc.Column("speedup", value=_of("latency", "clear_speedup")),
-    doc.Column("problem", value=lambda model: model.problem or _accuracy(model).problem),
+    doc.Column("problem", value=lambda model: model.problem or accuracy_of(model).problem),
 )
 """The table of models for programs: with a number in place of words."""

@@ -13,7 +13,7 @@ from otel_quant.cost import CostError
 from otel_quant.cost.graph import GraphNode, node_name, printable, read_graph
 from otel_quant.inference.results import InferenceResult, grouped
 from otel_quant.views.document import UnitCell
-from otel_quant.views.inference import VERDICTS, Beside, Pair
+from otel_quant.views.layers_beside import VERDICTS, Beside, Pair
 from otel_quant.views.text import cell_text
 
 FIGURES: Final[Mapping[str, tuple[Callable[[Pair], Any], str | None]]] = {

@@ -23,7 +23,8 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from otel_quant.inference.measure import measure_files
 from otel_quant.inference.results import InferenceResult, ModelResult, TensorError
 from otel_quant.inference.subjects import Options
-from otel_quant.views.inference import Beside, document
+from otel_quant.views.inference import document
+from otel_quant.views.layers_beside import Beside
 from otel_quant.views.writers import written
 from tests.fixtures.onnx_builder import model_of_text
 from tests.integration.inference.conftest import measured

@@ -27,7 +27,8 @@ from otel_quant.inference.results import (
 )
 from otel_quant.views.document import Lines
 from otel_quant.views.html import page_text
-from otel_quant.views.inference import Beside, document, recorded_sections
+from otel_quant.views.inference import document, recorded_sections
+from otel_quant.views.layers_beside import Beside
 from otel_quant.views.text import NO_BREAK
 from otel_quant.views.writers import written
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.recordings.reader import read
-from otel_quant.views.answer import exceeded, outcome, sentences, stalled
+from otel_quant.views.answer import outcome, sentences
+from otel_quant.views.endings import exceeded, stalled
 from otel_quant.views.steps import subject_of
 from otel_quant.views.text import phrase
 from otel_quant.views.writers import moment_json

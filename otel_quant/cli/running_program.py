@@ -96,7 +96,7 @@ def _last_words(
 ) -> str:  # fmt: skip
     """Returns what is printed at the end, and makes the report."""
     from otel_quant.recordings.reader import read
-    from otel_quant.views.answer import ending_lines
+    from otel_quant.views.endings import ending_lines
     from otel_quant.views.show import document
     from otel_quant.views.text import printable
 
@@ -197,7 +197,7 @@ def _shown(folder: Path, is_watched: bool) -> Iterator[Callable[[], AbstractCont
 
 def _text(recording: Recording, notes: Sequence[str]) -> str:
     """Returns what is printed at the end: the steps, what went wrong, and where the recording is."""
-    from otel_quant.views.answer import ending_lines
+    from otel_quant.views.endings import ending_lines
     from otel_quant.views.show import document
     from otel_quant.views.text import printable, terminal_width
     from otel_quant.views.writers import terminal_text

@@ -35,7 +35,7 @@ def _run(options: argparse.Namespace) -> int:
     from otel_quant.base.environment import settings_from
     from otel_quant.format.event_file import MANIFEST
     from otel_quant.sending.send import NotSentError, send_inference, send_recording
-    from otel_quant.views.answer import ending_lines
+    from otel_quant.views.endings import ending_lines
 
     sent = "sent"
     with user_errors(NotSentError, f"{shown}: ", exit_code=1):

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from functools import partial
 from heapq import nlargest
 from itertools import chain
 from operator import attrgetter
 from pathlib import PurePath
-from typing import Final, TypeGuard
+from typing import Final
 
 from otel_quant.diagnosis import bounds, headline
 from otel_quant.recordings import model, reader, summary
-from otel_quant.recordings.continued import earlier_runs, lost_by_restart
+from otel_quant.recordings.continued import earlier_runs
 from otel_quant.recordings.failures import (
     Failure,
     failure_of,
@@ -29,7 +28,20 @@ from otel_quant.recordings.outside import words_of as words_of_outside
 from otel_quant.schema import semconv, units
 from otel_quant.schema.code_lines import Place
 from otel_quant.schema.readings import ProfileStep
-from otel_quant.views.document import Brief, Facts, Lines, Part, Section
+from otel_quant.views.document import Brief
+from otel_quant.views.endings import (
+    LONGEST,
+    advice_of,
+    cut_text,
+    ended_as,
+    ending_facts,
+    ending_of,
+    forecast_lines,
+    is_within,
+    joined_names,
+    run_of_ending,
+    why_ended,
+)
 from otel_quant.views.gpu_answer import gpu_sentences
 from otel_quant.views.gpu_devices import growing_on_gpus, nearest_to_its_limit
 from otel_quant.views.ranks import failed_by_another, job_sentences, ranks_in
@@ -110,7 +122,7 @@ _TELLING: Final = (
 
 def brief(recording: model.Recording) -> Brief:
     """Returns the answer that a program can act on: of the same sentences."""
-    subject, ending = subject_of(recording), _ending_of(recording)
+    subject, ending = subject_of(recording), ending_of(recording)
     by_kind = _answers(recording, subject, is_below=True)
     to_try = (each for each in by_kind["bounds"] if _TO_TRY in each)
     to_change = [*by_kind["calibration"], *by_kind["growing"], *to_try]
@@ -126,7 +138,7 @@ def brief(recording: model.Recording) -> Brief:
         facts = (f"{name}: {text}" for name, text in ending_facts(ending) if text not in known)
         verdict, evidence = how, [*wrong, *to_change, *facts, *telling]
     then = list(_next(recording, is_changed=bool(to_change)))
-    return Brief(verdict, list(dict.fromkeys(evidence)), is_certain, _advice(ending), then)
+    return Brief(verdict, list(dict.fromkeys(evidence)), is_certain, advice_of(ending), then)
 
 
 def _next(recording: model.Recording, *, is_changed: bool) -> Iterator[Sequence[str]]:
@@ -137,7 +149,7 @@ def _next(recording: model.Recording, *, is_changed: bool) -> Iterator[Sequence[
     yield from (("audit", path) for path, _ in _refused(recording))
     if "float" not in paths or is_changed:
         return
-    if _ending_of(recording).out_of_memory is not None:
+    if ending_of(recording).out_of_memory is not None:
         yield "estimate", paths["float"], "--fit", "--like", recording.place
     elif recording.state == "ended" and "quantized" in paths:
         yield "inference", paths["float"], paths["quantized"]
@@ -164,13 +176,13 @@ def outcome(recording: model.Recording, subject: ShownProcess) -> str:
         return f"{program} finished in {length}{but}"
     if recording.state == "running":
         return f"{program} had been running for {length} when this was made{phrase(': {}', where)}"
-    place = phrase(" in {}", not _is_within(recording) and where)
+    place = phrase(" in {}", not is_within(recording) and where)
     if recording.state == "lost" and not recording.path.is_dir():
         # Quark's profiler, which may still be running, holds no lock on its file.
         return f"{program} has no end record (killed, or still running); last seen after {length}{place}"
     was = "was " if recording.state == "killed" else ""
     is_whole = recording.state == "lost" and recording.launcher is not None
-    why = _with_launcher(recording) if is_whole else _why(_ending_of(recording))
+    why = _with_launcher(recording) if is_whole else why_ended(ending_of(recording))
     return f"{program} {was}{ended_as(recording)} after {length}{place}{why}"
 
 
@@ -184,7 +196,7 @@ def _with_launcher(recording: model.Recording) -> str:
 
 def _where(recording: model.Recording, subject: ShownProcess) -> str:
     """Returns what it was doing at the end, or which step failed."""
-    if where := _ending_of(recording).where:
+    if where := ending_of(recording).where:
         return shortened(where, headline.LONGEST_NAME + _LONGEST_LINE)
     if recording.state == "failed" or recording.ending is not None:
         failure = failure_of(recording)
@@ -206,17 +218,17 @@ def _error(recording: model.Recording, subject: ShownProcess, is_below: bool) ->
     has_ended = recording.state == "ended"
     every = failures(recording)
     first = (every[0] if every else None) if has_ended else failure_of(recording)
-    ending, run = _ending_of(recording), _run_of_ending(recording)
-    is_within = _is_within(recording)
-    at = phrase("In {}, ", is_within and _where(recording, subject))
+    ending, run = ending_of(recording), run_of_ending(recording)
+    is_of_another = is_within(recording)
+    at = phrase("In {}, ", is_of_another and _where(recording, subject))
     is_killed = ending.process_signal not in (None, "SIGTERM")  # by which a pool ends its workers
-    if (is_within or is_killed) and (first is None or (is_killed and first.run is not run)):
+    if (is_of_another or is_killed) and (first is None or (is_killed and first.run is not run)):
         of = ending.process if run is None else process_name(recording, run)
         yield f"{at}{of} {f'was killed by {ending.process_signal}' if is_killed else 'died'}."
         is_below, at = False, ""
     if first is not None:
         step = [] if is_below else first.steps[-1:]
-        raised = "".join(f"{_named(each.name)} raised " for each in step)
+        raised = "".join(f"{cut_text(each.name)} raised " for each in step)
         text = f"{raised or _failed(recording, first.run)}{_error_text(first.of)}."
         yield f"{at if first.run is run else ''}{text}"
     failed = [each.step for each in subject.steps if each.step.error is not None]
@@ -239,7 +251,7 @@ def _before(
 ) -> Iterator[str]:
     """Yields what failed before a program did: a process, or a step of one that does not tell why it failed."""
     until = recording.duration if first is None else first.time
-    own, told = recording.launcher, _run_of_ending(recording)
+    own, told = recording.launcher, run_of_ending(recording)
     known = [
         (_failed(recording, each.run), each.of, each.time)
         for each in every
@@ -248,7 +260,7 @@ def _before(
     ]
     if first is None and recording.state == "failed":
         last = [steps[-1] for run in recording.runs if (steps := handled_last(run))]
-        known += [(f"{_named(step.name)} raised ", step, step.end or 0.0) for step in last[-1:]]
+        known += [(f"{cut_text(step.name)} raised ", step, step.end or 0.0) for step in last[-1:]]
     for name, of, time in known[:1]:
         yield f"Before that, {name}{_error_text(of)}, {units.moment_of(time)} after the start."
 
@@ -260,9 +272,9 @@ def _survived(failed: Sequence[model.RecordedStep], *, has_ended_well: bool) -> 
     raised = [each for each in ended if (each.index, each.error) not in around]
     more = phrase(" and {} more", len(raised) - 1, int)
     for each in raised[:1] if has_ended_well else ():
-        yield f"{_named(each.name)} raised {_error_text(each)}; the program survived it{more}."
-    if still_open := [_named(each.name) for each in failed if is_unfinished(each)]:
-        yield f"Not ended when the program did: {_listed(still_open)}."
+        yield f"{cut_text(each.name)} raised {_error_text(each)}; the program survived it{more}."
+    if still_open := [cut_text(each.name) for each in failed if is_unfinished(each)]:
+        yield f"Not ended when the program did: {joined_names(still_open)}."
 
 
 _INTERRUPT: Final = "KeyboardInterrupt"  # Of Ctrl-C, which every process has
@@ -327,7 +339,7 @@ def _growing(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
     most = max(grown for _, grown in known)
     each, grown = max(known, key=lambda it: (it[1] > most / 2, it[0].depth))
     samples = each.step.samples
-    per_sample = _ending_of(recording).memory_per_sample or (samples and grown / samples)
+    per_sample = ending_of(recording).memory_per_sample or (samples and grown / samples)
     each_one = "with each sample" if per_sample else "a second"
     by = f"{units.size(per_sample or grown / each.duration)} {each_one}"
     seen = reader.grown_of(recording, each.step)
@@ -359,7 +371,7 @@ def _time(recording: model.Recording) -> Iterator[str]:
     steps, whole = model.steps_in(recording), recording.duration
     if not steps:
         why = recording.ending.why_no_step if recording.ending is not None else None
-        yield f"No step was recorded{phrase(': {}', why, _named)}."
+        yield f"No step was recorded{phrase(': {}', why, cut_text)}."
         return
     by_process: dict[str, list[model.PlacedStep]] = defaultdict(list)
     by_name: dict[tuple[str, ...], dict[str, list[model.PlacedStep]]] = {}
@@ -451,7 +463,7 @@ def _bounds(
     for each, often in nlargest(_MOST_BOUNDS, known, lambda it: it[0].own):
         bound = _bound(each)
         evidence = listed(each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, ""))
-        if evidence and evidence in (_ending_of(recording).evidence or ""):
+        if evidence and evidence in (ending_of(recording).evidence or ""):
             continue  # it is why the program has ended
         text = f"{bounds.words_of(bound)}: {units.cut(evidence, headline.LONGEST_MESSAGE)}"
         is_outside, names = bool(each.step.spans), headline.names_text(each.names)
@@ -513,7 +525,7 @@ def _calibration(recording: model.Recording) -> Iterator[str]:
     for each in model.steps_in(recording):
         so_far = "" if each.step.end is not None else ", so far"
         for text in findings_of(each.run, each.step):
-            yield f"{_named(each.step.name)}{so_far}: {text}."
+            yield f"{cut_text(each.step.name)}{so_far}: {text}."
 
 
 def _settled(recording: model.Recording) -> Iterator[str]:
@@ -521,7 +533,7 @@ def _settled(recording: model.Recording) -> Iterator[str]:
     for each in model.steps_in(recording):
         if settled := each.step.attributes.get(semconv.CALIBRATION_SETTLED):
             of = f"sample {settled:,} of {each.step.samples or 0:,}"
-            yield f"{_named(each.step.name)}: no range grew after {of}, so fewer would do."
+            yield f"{cut_text(each.step.name)}: no range grew after {of}, so fewer would do."
 
 
 def findings_of(run: model.RecordedRun, step: model.RecordedStep) -> list[str]:
@@ -536,7 +548,7 @@ def _refused(recording: model.Recording) -> Iterator[tuple[str, str]]:
     last = {each["path"]: each["figures"] for each in models if each.get("path")}
     for path, figures in last.items():
         if model.number(figures, "audit.problem_count"):
-            yield str(path), units.cut(str(figures.get("audit.answer")), _LONGEST)
+            yield str(path), units.cut(str(figures.get("audit.answer")), LONGEST)
 
 
 def _left_in_float(recording: model.Recording) -> Iterator[str]:
@@ -545,215 +557,4 @@ def _left_in_float(recording: model.Recording) -> Iterator[str]:
     left = ((model.get("path"), model["figures"].get("left_in_float")) for model in models)
     for path, text in dict.fromkeys(each for each in left if each[1]):
         of = phrase("Of {} ", path and units.cut(PurePath(str(path)).name, headline.LONGEST_NAME))
-        yield f"{of}{units.cut(str(text), _LONGEST)}."
-
-
-# --- how it ended -------------------------------------------------------------------------
-
-_LONGEST: Final = 300
-_MOST: Final = 8
-_LEAST_LOST: Final = 60.0  # Seconds of work from which on it matters that they are lost
-_FULL: Final = 0.8  # Part of the machine's memory from which on it counts who else used it
-_CERTAIN: Final[Mapping[str | None, str]] = {"known": "known from", "guessed": "guessed from"}
-_OUT_OF_MEMORY: Final[Mapping[str | None, str]] = {"known": "", "guessed": ", probably"}
-
-_named: Final = partial(units.cut, longest=_LONGEST)
-
-_NO_ENDING: Final = model.Ending(time=0.0, exit_code=0)
-
-
-def _ending_of(recording: model.Recording) -> model.Ending:
-    """Returns how the program ended; one of which nothing is known where the launcher has not seen it."""
-    return recording.ending or _NO_ENDING
-
-
-def _is_within(recording: model.Recording) -> bool:
-    """Whether another process than the program was killed or failed, not the only one that a shell has started."""
-    is_other, run = _ending_of(recording).process is not None, _run_of_ending(recording)
-    is_only = len({run.process for run in recording.runs}) < 2
-    return is_other and not (is_only and (run is None or not is_worker(recording, run)))
-
-
-def _run_of_ending(recording: model.Recording) -> model.RecordedRun | None:
-    """Returns the run of the process that was killed or failed, of another than the program itself."""
-    process = (_ending_of(recording).process or "").rstrip(")")
-    of = (run for run in recording.runs if process.endswith(f"process {run.pid}"))
-    return next(of, None)
-
-
-def ended_as(recording: model.Recording) -> str:
-    """Returns how the program ended: ``killed by SIGKILL``."""
-    ending = _ending_of(recording)
-    words = {
-        "killed": phrase("killed by {}", ending.signal),
-        "failed": phrase("failed with exit code {}", ending.exit_code),
-        "lost": model.STATES["lost"].verb,
-    }
-    return words.get(recording.state) or recording.state
-
-
-def ending_lines(ending: model.Ending | None) -> list[str]:
-    """Returns the lines on an ending; none for a program that ended well."""
-    if not _is_worth_telling(ending):
-        return []
-    facts = [*ending_facts(ending), *(("would help", each) for each in _advice(ending))]
-    lines = [_headline(ending), *(f"  {name}: {text}" for name, text in facts)]
-    return list(map(printable, lines))
-
-
-def ending_parts(recording: model.Recording) -> Iterator[Part]:
-    """Yields what is known of an ending beside the answer, and what would help."""
-    ending, failure = recording.ending, failure_of(recording)
-    if not _is_worth_telling(ending):
-        return
-    if failure is not None and failure.of.error_message is not None:
-        ending = replace(ending, evidence=_beside(failure.of, ending.evidence or ""))
-    if rows := [*ending_facts(ending)]:
-        yield Facts(rows)
-    if ending.advice:
-        yield Section("What would help", (Lines(_advice(ending), is_list=True),))
-
-
-_BEGUN: Final = 200
-"""Characters of an exception by which it is known again: what is longer is cut in different ways."""
-
-
-def _beside(failed: model.RecordedRun | model.RecordedStep, evidence: str) -> str | None:
-    """Returns what evidence has beside the exception, which the answer has; None for nothing."""
-    whole = f"{failed.error}: {failed.error_message}"
-    if evidence.startswith(whole):
-        return evidence[len(whole) :].lstrip(".; ") or None
-    # What is longer is cut in different ways.
-    return None if evidence[:_BEGUN] == whole[:_BEGUN] else evidence or None
-
-
-def _advice(ending: model.Ending) -> list[str]:
-    return [f"{each.text} [{each.source}]" for each in ending.advice]
-
-
-def _is_worth_telling(ending: model.Ending | None) -> TypeGuard[model.Ending]:
-    """Returns whether there is more to report than an exit code."""
-    return ending is not None and any(
-        (ending.signal, ending.process, ending.open_steps, ending.error)
-    )
-
-
-def _headline(ending: model.Ending) -> str:
-    """Returns what happened: ``the program was killed by SIGKILL: out of memory, in Calibration``."""
-    cause = _why(ending) + phrase(", in {}", ending.where, _named)
-    killed = phrase("was killed by {}", ending.signal)
-    how = killed or f"ended with exit code {ending.exit_code}"
-    failed = phrase("failed with {}", ending.error, _named)
-    if ending.process is not None:
-        by = phrase("was killed by {}", ending.process_signal) or failed or "died"
-        return f"{_named(ending.process)} {by}{cause}; the program {how}"
-    return f"the program {killed or failed or how}{cause}"
-
-
-def _why(ending: model.Ending) -> str:
-    """Returns the cause, to be put behind what happened; empty if it is not known."""
-    if ending.out_of_memory in _OUT_OF_MEMORY:
-        return f": out of memory{_OUT_OF_MEMORY[ending.out_of_memory]}"
-    return phrase(": {}", ending.cause, _named)
-
-
-def ending_facts(ending: model.Ending) -> Iterator[tuple[str, str]]:
-    """Yields what is known beside that, each with its name, without the advice."""
-    # Of a program that has failed by itself, the exception is named before.
-    is_named = any((ending.cause, ending.error))
-    is_known = any((is_named, ending.signal, ending.process, ending.out_of_memory))
-    if ending.evidence is not None and is_known:
-        otherwise = "because" if is_named else "evidence"
-        yield _CERTAIN.get(ending.out_of_memory, otherwise), _named(ending.evidence)
-    if ending.saved is not None:
-        yield "on disk", f"{ending.saved}: the same command goes on from there"
-    if ending.lost is not None and (ending.saved is not None or ending.lost >= _LEAST_LOST):
-        yield "lost", f"a restart has to do {units.duration_text(ending.lost)} of work again"
-    if len(ending.open_steps) > 1:
-        yield "open steps", _listed(ending.open_steps, units.WITHIN)
-    if (ending.memory, ending.memory_limit) != (None, None):
-        yield "memory", _memory(ending)
-    if ending.processes:
-        sizes = [
-            f"{units.cut(each, headline.LONGEST_NAME)} {units.size(of)}"
-            for each, of in ending.processes
-        ]
-        yield "largest", _listed(sizes)
-
-
-def restart_text(recording: model.Recording) -> str:
-    """Returns what ending a program now would lose; empty of one that is over, or has only begun."""
-    lost, saved = lost_by_restart(recording, recording.duration)
-    is_worth = recording.state == "running" and (saved is not None or lost >= _LEAST_LOST)
-    text = f"a restart would lose {units.duration_text(lost)}{phrase(': {}', saved)}"
-    return text if is_worth else ""
-
-
-def _memory(ending: model.Ending) -> str:
-    text = "" if ending.memory is None else units.size(ending.memory)
-    used, limit = ending.memory or 0, ending.memory_limit or 0
-    source = ending.memory_limit_source or ""
-    # Addresses are another measure than memory in use, and a GPU has its own.
-    if limit and not source.startswith(("RLIMIT_AS", "gpu")):
-        share = phrase("{} of ", used / limit, units.share_text)
-        text += f", {share}the limit of {units.size(limit)}{phrase(' ({})', source)}"
-    per_unit = phrase(", {} more with each sample", ending.memory_per_sample, units.size)
-    per_unit += phrase(", {} more with each layer", ending.memory_per_layer, units.size)
-    per_second = phrase(", {} more each second until the end", ending.memory_per_second, units.size)
-    text += per_unit or per_second
-    others = ending.memory_of_others or 0
-    if source == "physical" and others > limit / 10 and used + others > _FULL * limit:
-        text += f"; other programs of the machine used {units.size(others)}"
-    return text.removeprefix(", ")
-
-
-def _listed(texts: Sequence[str], between: str = ", ") -> str:
-    more = phrase(" and {:,} more", len(texts[_MOST:]), int)
-    return units.cut(f"{between.join(texts[:_MOST])}{more}", headline.LONGEST_MESSAGE)
-
-
-_GROWTHS: Final = (
-    ("memory", semconv.FORECAST_MEMORY, semconv.FORECAST_MEMORY_LIMIT),
-    ("GPU memory", semconv.FORECAST_GPU_MEMORY, semconv.FORECAST_GPU_MEMORY_LIMIT),
-)
-
-
-def time_left(run: model.RecordedRun, step: model.RecordedStep) -> str:
-    """Returns the time until the last sample or layer of a step that is open, or that it has stalled; empty if unknown."""
-    left = model.number(model.forecast_of(run, step), semconv.FORECAST_TIME_LEFT)
-    if step.state != "running" or left is None:
-        return stalled(run, step)
-    return stalled(run, step) or f"about {units.duration_text(left)} left"
-
-
-def stalled(run: model.RecordedRun, step: model.RecordedStep) -> str:
-    """Returns for how long an open step has stalled; empty if it has not."""
-    seconds = model.number(model.forecast_of(run, step), semconv.FORECAST_STALLED)
-    if step.state != "running" or seconds is None:
-        return ""
-    waits_for = step.line.waits_for if step.line is not None else ""
-    return f"no progress for {units.duration_text(seconds)}{phrase(', waiting for {}', waits_for)}"
-
-
-def exceeded(run: model.RecordedRun, step: model.RecordedStep) -> str:
-    """Returns a step's forecast above the limit; empty if there is none."""
-    attributes = model.forecast_of(run, step)
-    for what, name, limit_name in _GROWTHS:
-        at_end, limit = attributes.get(name), attributes.get(limit_name)
-        if isinstance(at_end, int) and isinstance(limit, int) and at_end > limit:
-            last = f"the last {step.counts.newest or 'sample'} (estimated)"
-            return f"{what} would be {units.size(at_end)} after {last}; the limit is {units.size(limit)}"
-    return ""
-
-
-def forecast_lines(recording: model.Recording) -> list[str]:
-    """Returns a line for each step whose forecast is above the limit, or that has time left."""
-    steps = ((run, step) for run in recording.runs for step in run.steps)
-    # A forecast is made of samples or layers; of an open step the last reading has it.
-    named = [
-        (step.name, ", ".join(filter(None, (time_left(run, step), exceeded(run, step)))))
-        for run, step in steps
-        if step.end is None or step.counts
-    ]
-    lines = [f"{name}: {text}" for name, text in named if text]
-    return list(map(printable, filter(None, (*lines, restart_text(recording)))))
+        yield f"{of}{units.cut(str(text), LONGEST)}."

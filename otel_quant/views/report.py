@@ -20,9 +20,10 @@ from otel_quant.schema.readings import LayerSeen
 from otel_quant.schema.units import cut, duration_text, moment_text, share_text
 from otel_quant.views import document as doc
 from otel_quant.views import steps
-from otel_quant.views.answer import BAD_STATES, ending_parts, outcome, sentences, whose
+from otel_quant.views.answer import BAD_STATES, outcome, sentences, whose
 from otel_quant.views.charts import Chart
 from otel_quant.views.curves import OF_PROGRAM, bands_of, charts_of
+from otel_quant.views.endings import ending_parts
 from otel_quant.views.gpu_devices import device_table
 from otel_quant.views.html import page_text
 from otel_quant.views.ranks import rank_tables, ranks_in

@@ -32,7 +32,8 @@ from otel_quant.schema.units import counted, cut, duration_text, share_text, siz
 from otel_quant.views import document as doc
 from otel_quant.views import ranks as job
 from otel_quant.views import steps
-from otel_quant.views.answer import BAD_STATES, brief, ending_parts, outcome, sentences
+from otel_quant.views.answer import BAD_STATES, brief, outcome, sentences
+from otel_quant.views.endings import ending_parts
 from otel_quant.views.gpu_devices import device_table
 from otel_quant.views.text import cell_text, listed, phrase, plain, precision_text
 

@@ -21,7 +21,7 @@ from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from otel_quant.schema.figures import GPU_UTILIZATION, MEMORY, RESOURCES
 from otel_quant.schema.units import clock_text, duration_text, share_text, size
-from otel_quant.views import answer
+from otel_quant.views import answer, endings
 from otel_quant.views.charts import Values
 from otel_quant.views.curves import LEVELS, NO_GRID, OTHER_LEVELS, grid_of
 from otel_quant.views.document import Column, Document, Row, Table
@@ -130,7 +130,7 @@ def _progress(each: PlacedStep) -> list[str]:
     if line and silent > _SILENT:  # something holds the GIL, or the process is stopped
         line += f" {duration_text(silent)} ago"
     found = answer.findings_of(each.run, step)
-    return list(filter(None, (str(step.counts), answer.time_left(each.run, step), *found, line)))
+    return list(filter(None, (str(step.counts), endings.time_left(each.run, step), *found, line)))
 
 
 # --- lines --------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class PlainView:
             self._next = _EVERY
             news.insert(0, (0.0, looked.program))
         if recording.state != "running":
-            news.append((now, f"{answer.ended_as(recording)} after {duration_text(now)}"))
+            news.append((now, f"{endings.ended_as(recording)} after {duration_text(now)}"))
         elif now >= self._next:
             self._next = now + _EVERY
             news.append((now, _now(looked)))
@@ -186,9 +186,9 @@ def _ended(looked: Looked, each: PlacedStep) -> str:
 
 def _now(looked: Looked) -> str:
     running = [each for each in looked.steps if each.step.state == "running"]
-    known = ((looked.name(at), *_progress(at), answer.exceeded(at.run, at.step)) for at in running)
+    known = ((looked.name(at), *_progress(at), endings.exceeded(at.run, at.step)) for at in running)
     texts = (", ".join(filter(None, each)) for each in known)
-    told = (*texts, answer.restart_text(looked.recording), f"memory {looked.memory().text}")
+    told = (*texts, endings.restart_text(looked.recording), f"memory {looked.memory().text}")
     return "; ".join(filter(None, told))
 
 
@@ -220,7 +220,7 @@ def screen(looked: Looked, width: int, height: int, log: Sequence[str] = ()) -> 
     limits = [
         f"{looked.name(each)}: {text}"
         for each in looked.steps
-        if each.step.end is None and (text := answer.exceeded(each.run, each.step))
+        if each.step.end is None and (text := endings.exceeded(each.run, each.step))
     ]
     uses = [use for use in looked.usage() if use.now is not None or use.peak is not None]
     wide = max((len(use.name) + 1 for use in uses), default=0)
@@ -229,14 +229,14 @@ def screen(looked: Looked, width: int, height: int, log: Sequence[str] = ()) -> 
         *((f"{use.name:{max(_NAME, wide)}}{use.text}", "") for use in uses),
         *_activity(looked, width),
         *((line, "bold red") for line in limits),
-        *((line, "") for line in filter(None, (answer.restart_text(recording),))),
-        *((line, "") for line in answer.ending_lines(recording.ending)),
+        *((line, "") for line in filter(None, (endings.restart_text(recording),))),
+        *((line, "") for line in endings.ending_lines(recording.ending)),
     ]
     if log:
         below += [("", ""), ("last lines of the output", "dim")]
         below += [(printable(each), "") for each in log[-_LOG_ROWS:]]
     took = duration_text(recording.duration)
-    how = f"{_MARKS[recording.state]} {answer.ended_as(recording)}"
+    how = f"{_MARKS[recording.state]} {endings.ended_as(recording)}"
     head = f"{how}  {took}  {looked.program[:width]}"
     steps = _steps(looked, max(_FEWEST_STEPS, height - 6 - len(below)), width)
     lines = [(head, "bold"), ("", ""), *steps, ("", ""), *below]

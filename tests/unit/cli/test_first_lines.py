@@ -11,7 +11,8 @@ import pytest
 from otel_quant.recordings.model import Ending
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
-from otel_quant.views.answer import ending_parts, outcome, sentences
+from otel_quant.views.answer import outcome, sentences
+from otel_quant.views.endings import ending_parts
 from otel_quant.views.steps import step_table, subject_of
 from tests.fixtures.recorded import BEGAN, MB, RecordedFolder
 

@@ -12,7 +12,7 @@ from otel_quant.recordings.continued import earlier_runs, found_beside
 from otel_quant.recordings.model import Ending
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
-from otel_quant.views.answer import restart_text
+from otel_quant.views.endings import restart_text
 from otel_quant.views.show import document
 from otel_quant.views.writers import terminal_text
 from tests.fixtures.recorded import BEGAN, RecordedFolder

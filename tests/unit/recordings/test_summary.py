@@ -22,7 +22,7 @@ from otel_quant.schema.units import size
 from otel_quant.sending.identifiers import Identifiers
 from otel_quant.sending.replay import Replay
 from otel_quant.views import report
-from otel_quant.views.answer import ending_facts
+from otel_quant.views.endings import ending_facts
 from otel_quant.views.watch import Looked
 from tests.fixtures.commands import Commands
 from tests.fixtures.figures import named

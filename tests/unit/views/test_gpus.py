@@ -12,8 +12,8 @@ from otel_quant.recordings.gpus import Bracket, bracket, shows_all_programs
 from otel_quant.recordings.model import Ending
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
-from otel_quant.views.answer import ending_facts
 from otel_quant.views.curves import OF_PROGRAM, charts_of
+from otel_quant.views.endings import ending_facts
 from otel_quant.views.report import document
 from otel_quant.views.steps import subject_of
 from otel_quant.views.watch import Looked

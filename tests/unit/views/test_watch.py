@@ -13,7 +13,7 @@ from otel_quant.recordings.model import Advice, Ending
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from otel_quant.schema.units import size
-from otel_quant.views.answer import ending_lines
+from otel_quant.views.endings import ending_lines
 from otel_quant.views.watch import Looked, PlainView, last_lines, screen
 from tests.fixtures.commands import Commands
 from tests.fixtures.recorded import RecordedFolder, RecordedProcess

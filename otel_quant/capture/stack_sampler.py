@@ -16,7 +16,7 @@ import sysconfig
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -28,7 +28,7 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import forget, read_kept
 from otel_quant.capture.garbage import COLLECTIONS
 from otel_quant.capture.gil import GilWaits, within_and_pread
-from otel_quant.capture.instructions import holder_in, kind_at, lock_at
+from otel_quant.capture.instructions import before, holder_in, kind_at, lock_at
 from otel_quant.capture.instruments import HELD, MISSED
 from otel_quant.capture.other_tasks import OtherTasks, carried_by_connections
 from otel_quant.capture.peak_lines import PeakLines
@@ -99,7 +99,8 @@ _WATCHED: Final = 5
 _MOST_WATCHED: Final = 32  # Threads beyond which they are not
 _RARELY: Final = 4  # Samples between two looks at who waits for the GIL, while a thread sleeps
 _RESUME: Final = opcode.opmap["RESUME"]
-"""What a function begins with. CPython hands over there, before it has done anything: what was before is its caller's."""
+_ENDS: Final = {at for name, at in opcode.opmap.items() if "JUMP_BACKWARD" in name}
+"""What a function begins with, and what each pass of a loop ends with. CPython hands over there, which do nothing themselves."""
 
 _WALKED: Final = 4000  # Frames that are looked at: of recursion more than are kept
 _DEEP: Final = 64
@@ -148,6 +149,14 @@ class _Still(NamedTuple):
     disk: int = 0  # Bytes that it had read from disks and written until then
 
 
+class _Position(NamedTuple):
+    """What is known of a position in code, or of what was done before it."""
+
+    code: CodeType  # Kept, so that no other gets its id
+    lines: Sequence[Place]  # Innermost first: none of ours, and of a function that has not begun
+    name: str = ""  # Of the function that begins there, or is called
+
+
 class _SinceLast(NamedTuple):
     """What lies between two samples. 0 stands for unknown."""
 
@@ -188,8 +197,8 @@ class StackSampler:
         self._still: dict[int, _Still] = {}  # Likewise
         self._names_paths = names_paths
         self._of_every_thread = of_every_thread
-        # By id of the code and position in it
-        self._places: dict[tuple[int, int], tuple[CodeType, Place | None]] = {}
+        # By id of the code and position; with its complement what was done before it
+        self._positions: dict[tuple[int, int], _Position] = {}
         self.began_ns = self._last_ns = began_ns
         self._last_rss = 0
         self._opened = 0  # How many steps had been opened at the last sample
@@ -372,7 +381,7 @@ class StackSampler:
         _, _, own, every, ran = (after - before for after, before in zip(now, began, strict=True))
         self._beside.setdefault(step.info.index, _Beside()).calls.add(step.counts.samples or 0, ran)
         grown = now[1] - (self._last_rss if self._last_ns > began[0] else began[1])
-        place = self._place_of(code, len(code.co_code) - 2, code.co_firstlineno)
+        place = self._place_of(code, code.co_firstlineno)
         if grown >= _MOVES and own >= _ALONE * every and place is not None:
             within = self._takers.get(place[:2], [place])
             lines = [*self._lines(sys._getframe()), *within]
@@ -643,25 +652,23 @@ class StackSampler:
         lines: list[Place] = []
         inner: CodeType | None = None
         outermost: CodeType | None = None
-        depth = 0
+        depth, begins = 0, ""
         while frame is not None and depth < _WALKED:
             depth += 1
             if len(lines) == DEEPEST and len(lines := _folded(lines)) == DEEPEST:
                 break
             code = frame.f_code
             if code is not inner:
-                known = self._places.get((id(code), frame.f_lasti))
-                if known is None:
-                    if len(self._places) >= _MOST_PLACES:
-                        self._places.clear()
-                    # The code itself is kept too, so that no other gets its id.
-                    known = code, self._place_of(code, frame.f_lasti, frame.f_lineno or 0)
-                    self._places[id(code), frame.f_lasti] = known
+                known = self._positions.get((id(code), frame.f_lasti)) or self._position_of(frame)
+                if depth == 1:
+                    begins = known.name
+                elif depth == 2 and begins and (done := self._done_before(frame)).name == begins:
+                    known = done if done.lines else known
                 # At each look: the same line may have been seen in a step.
                 if HELD and code in HELD and not _is_below_ours(frame):
                     MISSED.add(HELD[code])
-                if known[1] is not None:
-                    lines.append(known[1])
+                if known.lines:
+                    lines += known.lines
                     inner = code
                 elif code is _BOUNDARY or (
                     outermost is not None
@@ -677,11 +684,35 @@ class StackSampler:
         lines.reverse()
         return lines
 
-    def _place_of(self, code: CodeType, position: int, line: int) -> Place | None:
-        """Returns a line of code; None for ours, and for a function that has not begun."""
-        if position < 0 or code.co_code[position] == _RESUME:
-            return None
-        return _place_in(code.co_filename, code.co_qualname, line, names_paths=self._names_paths)
+    def _position_of(self, frame: FrameType) -> _Position:
+        """Returns what is known of where a frame is, and keeps it."""
+        code, at = frame.f_code, frame.f_lasti
+        if len(self._positions) >= _MOST_PLACES:
+            self._positions.clear()
+        known = _Position(code, (), code.co_name)
+        if at >= 0 and (instruction := code.co_code[at]) != _RESUME:
+            done = self._done_before(frame).lines if instruction in _ENDS else ()
+            own = self._place_of(code, frame.f_lineno)
+            known = _Position(code, done or [own] if own is not None else ())
+        return self._positions.setdefault((id(code), at), known)
+
+    def _done_before(self, frame: FrameType) -> _Position:
+        """Returns what a frame has done before the instruction that it is at, and what that calls; no lines if nobody can tell."""
+        code, at = frame.f_code, frame.f_lasti
+        known = self._positions.get((id(code), ~at))
+        if known is None:
+            done = before(code, at)
+            called = getattr(frame.f_globals.get(done.function), "__code__", None)
+            inner = self._place_of(called, 0) if isinstance(called, CodeType) else None
+            own = self._place_of(code, done.line) if done.line else None
+            lines = [each for each in (inner, own) if each is not None] if own is not None else ()
+            known = self._positions[id(code), ~at] = _Position(code, lines, done.calls)
+        return known
+
+    def _place_of(self, code: CodeType, line: int | None) -> Place | None:
+        """Returns a line of code; None of ours."""
+        file, function = code.co_filename, code.co_qualname
+        return _place_in(file, function, line or 0, names_paths=self._names_paths)
 
 
 def _place_in(file: str, function: str, line: int, *, names_paths: bool) -> Place | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dis
 import gc
 import hashlib
 import os
@@ -16,8 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from types import FrameType, SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -530,6 +531,93 @@ def test_a_function_that_has_not_begun_is_its_callers() -> None:
     assert "second" not in inner
     assert "generator" not in inner
     assert {"caller", "takes"} <= {*inner}
+
+
+STRAIGHT = """size = 2
+def first():
+    return b"x" * size
+
+def second(*_):
+    return 1
+
+class Methods:
+    def third(self):
+        pass
+
+def in_turn():
+    kept = first()
+    second()
+
+def of_a_method(methods):
+    value = b"x" * size
+    methods.third()
+
+def through_c():
+    kept = first()
+    sorted([2, 1], key=second)
+
+def behind_a_branch(is_first):
+    if is_first:
+        first()
+    second()
+
+def in_a_loop():
+    for _ in range(2):
+        value = b"x" * size
+        del value
+
+def alone():
+    for _ in range(2):
+        pass
+"""
+
+
+def test_what_was_done_before_cpython_handed_over_is_at_its_line_with_the_function_that_did_it() -> (
+    None
+):
+    found: dict[str, tuple[str, ...]] = {}
+    program: dict[str, Any] = {}
+    exec(compile(STRAIGHT, "straight.py", "exec"), program)
+
+    def look(frame: FrameType, what: str) -> None:
+        lines = StackSampler(names_paths=True)._lines(frame)
+        found[what] = tuple(each.text for each in lines if each.file == "straight.py")
+
+    def called(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename == "straight.py":
+            look(frame, f"{(frame.f_back or frame).f_code.co_name} > {frame.f_code.co_name}")
+
+    def run(name: str, *arguments: object) -> None:
+        sys.setprofile(called)
+        try:
+            program[name](*arguments)
+        finally:
+            sys.setprofile(None)
+
+    def at_its_end(name: str) -> None:
+        code = program[name].__code__
+        [end] = (each for each in dis.get_instructions(code) if "JUMP_BACKWARD" in each.opname)
+        line = end.positions.lineno if end.positions else 0
+        frame = SimpleNamespace(f_code=code, f_lasti=end.offset, f_lineno=line, f_globals=program, f_back=None)  # fmt: skip
+        look(cast(FrameType, frame), f"{name}, loop")
+
+    run("in_turn")
+    run("of_a_method", program["Methods"]())
+    run("through_c")
+    run("behind_a_branch", True)
+    at_its_end("in_a_loop")
+    at_its_end("alone")
+    assert {what: lines for what, lines in found.items() if lines} == {
+        "in_turn > first": ("in_turn (straight.py:13)",),  # nothing was before
+        "in_turn > second": ("in_turn (straight.py:13)", "first (straight.py)"),
+        "of_a_method > third": ("of_a_method (straight.py:17)",),
+        "through_c > first": ("through_c (straight.py:21)",),
+        "through_c > second": ("through_c (straight.py:22)",),  # sorted may have done it
+        "behind_a_branch > first": ("behind_a_branch (straight.py:26)",),
+        "behind_a_branch > second": ("behind_a_branch (straight.py:27)",),  # by either way
+        "in_a_loop, loop": ("in_a_loop (straight.py:31)",),
+        "alone, loop": ("alone (straight.py:35)",),
+    }
 
 
 def test_of_recursion_the_innermost_line_is_kept_with_its_outer_callers() -> None:

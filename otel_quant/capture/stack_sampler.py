@@ -21,7 +21,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from traceback import walk_stack, walk_tb
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from otel_quant.base.fault_boundary import FAULTS
@@ -702,8 +702,8 @@ class StackSampler:
         known = self._positions.get((id(code), ~at))
         if known is None:
             done = before(code, at)
-            called = getattr(frame.f_globals.get(done.function), "__code__", None)
-            inner = self._place_of(called, 0) if isinstance(called, CodeType) else None
+            called = dict.get(frame.f_globals, done.function)
+            inner = self._place_of(called.__code__, 0) if isinstance(called, FunctionType) else None
             own = self._place_of(code, done.line) if done.line else None
             lines = [each for each in (inner, own) if each is not None] if own is not None else ()
             known = self._positions[id(code), ~at] = _Position(code, lines, done.calls)

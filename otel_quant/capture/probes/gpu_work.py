@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from otel_quant.schema.readings import GpuWork
 
-_FIRST, _NEXT = 0.5, 2.0
-"""Seconds of the first average after a checkpoint, and of those after it: one takes 0.9 ms."""
+_SHORTEST, _LONGEST = 0.3, 2.0
+"""Seconds of an average; in between half of what has passed before it since the checkpoint: it takes 0.9 ms."""
 
 _PERIOD: Final = 0.3
-"""Seconds after a checkpoint from which on the utilization is hardly of what came before."""
+"""Seconds after a checkpoint from which on what a device tells is hardly of what came before."""
 
 _METRICS: Final = ((1, 0.01), (2, 0.01), (10, 0.01), (20, 1 << 20), (21, 1 << 20))
 """NVML's numbers of what it averages, in the order of :class:`GpuWork`, sent and received, and what one of each is."""
@@ -44,16 +44,16 @@ class NvmlWork:
     def read(self, now: float, border_at: float) -> GpuWork | None:
         """Returns what the device has done since a checkpoint, lately; None as long as too little of that was seen."""
         nvml, device = self._nvml, self._device
+        if now - border_at < _PERIOD:
+            return None
+        if not self._samples:
+            busy = nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100
+            return GpuWork(busy, power=self._power())
         if not self._began >= border_at:
             self._work, self._began = None, now
-            if self._samples:
-                nvml.nvmlGpmSampleGet(device, self._samples[0])
-        elif self._samples:
-            if now - self._began >= (_FIRST if self._work is None else _NEXT):
-                self._began, self._work = now, self._averages()
-        elif now - self._began >= _PERIOD:
-            busy = nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100
-            self._work = GpuWork(busy, power=self._power())
+            nvml.nvmlGpmSampleGet(device, self._samples[0])
+        elif now - self._began >= max(_SHORTEST, min(_LONGEST, (self._began - border_at) / 2)):
+            self._began, self._work = now, self._averages()
         return self._work
 
     def _averages(self) -> GpuWork:

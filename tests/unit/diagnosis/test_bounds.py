@@ -171,6 +171,8 @@ CASES = {
     "convolutions that nothing waits for": (evidence(work(10), gpu=gpu(0.97, 0.9)), "gpu", f"the GPU computed 97 % of the time (its multiprocessors 90 %, its memory 0 %); {AT_COLLECT}"),
     "Python beside another program's": (evidence(work(10), gpu=gpu(0.97, 0.9, is_alone=False), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 100 % of its time; {AT_COLLECT}"),
     "half Python, half products": (evidence(work(10), gpu=gpu(0.46, 0.41, 0.09, 7e6, waits=0.5), cores=1.0), MIXED, AT_COLLECT),
+    "half Python, half products, seen more often in the wait": (evidence(work(10), gpu=gpu(0.48, 0.43, 0.09, 7e6, waits=0.72), cores=1.0), MIXED, AT_COLLECT),
+    "half numbers one at a time, half products": (evidence(work(10), gpu=gpu(0.41, 0.39, waits=1.0), cores=1.0), "gpu_waits", f"the GPU computed 41 % of the time (its multiprocessors 39 %, its memory 0 %), and the thread waited for it 100 % of its time; {AT_COLLECT}"),
     "one GPU of four": (evidence(work(10), gpu=gpu(0.9, 0.8, waits=0.9, idle=3)), "gpu", f"the GPU computed 90 % of the time (its multiprocessors 80 %, its memory 0 %), 3 other GPUs were idle; {AT_COLLECT}"),
     "pageable memory": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.004, 19e9, copies=1.0), cores=1.0), "gpu_copies", f"19.0 GB a second to the GPU or from it, less than half of what its link takes, and the thread waited for copies 100 % of its time; {AT_COLLECT}"),
     "pinned memory, then synchronize": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.01, 56e9, waits=1.0), cores=1.0), "gpu_copies", f"56.0 GB a second to the GPU or from it, and the thread waited for copies 100 % of its time; {AT_COLLECT}"),

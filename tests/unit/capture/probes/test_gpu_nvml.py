@@ -336,26 +336,53 @@ def work():
     return [reading.work and [round(each, 3) for each in reading.work] for reading in probe.sample()]
 first = work(), work()  # no checkpoint yet
 probe(); begun = work()
-time.sleep(0.6)
+state = Path(os.environ["FAKE_NVML_STATE"])
+began = f"gpm_from={time.monotonic_ns() // 1_000_000}"  # it does nothing before
+state.write_text(state.read_text().replace("gpm_from=0", began))
+for seconds in PAUSES:
+    time.sleep(seconds); work()
 print(json.dumps([*first, begun, work(), [reading.work for reading in probe()]]).replace("NaN", "null"))
 """
 
 
-def test_what_a_device_does_is_averaged_from_a_checkpoint_on(tmp_path: Path) -> None:
+def test_what_a_device_does_is_averaged_from_a_checkpoint_on_though_what_it_tells_is_a_quarter_of_a_second_old(tmp_path: Path) -> None:
     counting = replace(
         A, util=99, power=350_000, power_limit=700_000, pcie_generation=5, pcie_width=16, gpm=1,
-        gpm_busy=90, gpm_sm=84, gpm_dram=15, gpm_sent=4, gpm_received=1000,
+        gpm_busy=90, gpm_sm=84, gpm_dram=15, gpm_sent=4, gpm_received=1000, gpm_old=250,
     )  # fmt: skip
     older = replace(B, util=40, power=125_000, power_limit=250_000)
     ours = [FakeProcess(used=GIB, device=device) for device in range(3)]
-    found = run(FakeNvml(tmp_path, [counting, older, C], ours), WORK).value
+    work = WORK.replace("PAUSES", "(0.3, 0.6)")
+    found = run(FakeNvml(tmp_path, [counting, older, C], ours), work).value
     averages = [0.9, 0.84, 0.15, 1_048_576_000, pytest.approx(63e9, rel=0.01), 0.5]
     assert found[0] == found[1] == found[2] == found[4] == [None, None, None]
     assert found[3][:2] == [averages, [0.4, None, None, None, None, 0.5]]
     assert found[3][2] is None
     # Of one without our memory only the utilization is read, and not sooner than after a second.
-    without = run(FakeNvml(tmp_path, [counting], [FakeProcess(used=GIB, pid=1)]), WORK).value
+    others, work = [FakeProcess(used=GIB, pid=1)], WORK.replace("PAUSES", "(0.3,)")
+    without = run(FakeNvml(tmp_path, [counting], others), work).value
     assert without[3] == [None]
+
+
+STEPS = """
+import pynvml
+from otel_quant.capture.probes.gpu_work import NvmlWork
+pynvml.nvmlInit()
+work, found, border = NvmlWork(pynvml, pynvml.nvmlDeviceGetHandleByIndex(0)), [], 0.0
+for pause in (0.05, 0.1, 0.15, 0.2, 0.25, 0.28, 0.3, 0.35, 0.4, 0.44):
+    for first in (0.01, pause / 3, pause):
+        border += 10
+        at = [border + first + pause * turn for turn in range(30) if first + pause * turn < 1.5]
+        found.append(any(work.read(now, border) is not None for now in at))
+print(json.dumps(found))
+"""
+
+
+def test_a_step_of_a_second_and_a_half_has_an_average_however_often_it_is_sampled(
+    tmp_path: Path,
+) -> None:
+    counting = replace(A, gpm=1, power_limit=700_000, pcie_generation=5, pcie_width=16)
+    assert run(FakeNvml(tmp_path, [counting]), STEPS).value == [True] * 30
 
 
 FORK = """

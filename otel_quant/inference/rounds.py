@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise, repeat
 from math import ceil
@@ -40,7 +40,10 @@ _FEWEST: Final = 5
 """Rounds of models that are slow, all processes together; fewer could hardly be compared."""
 
 _METERED: Final = 1.0
-"""Seconds of rounds that a model's energy needs: counters of GPUs change every tenth of a second."""
+"""Seconds that a model's energy needs: counters of GPUs change every tenth of a second."""
+
+_LAGS: Final = 0.15
+"""Seconds of which a counter may lack the energy, or have it from the model that ran before."""
 
 _MOST_RUNS: Final = 1000
 """Runs of a model in a round."""
@@ -62,8 +65,9 @@ class MeasuredModel(ABC):
         self.spent = 0.0  # seconds that the rounds of the newest process took
         self.outputs: Arrays = {}
         # that the machine used in its rounds, by ``gpu`` or ``cpu``
-        self.joules: dict[str, float] = defaultdict(float)
+        self.joules: MutableMapping[str, float] = defaultdict(float)
         self.metered = 0.0  # seconds of these rounds
+        self.is_metered = False  # whether it was done while it ran by itself
 
     @abstractmethod
     def time(self, seconds: float, runs: int | None) -> None:
@@ -126,15 +130,33 @@ def take_turns(
     for number, share in enumerate(shares):
         alive = [each for each in models if not each.problem]
         if not alive or (share is None and _is_enough(alive, number, seconds, processes)):
-            return
+            break
         turn = number % len(alive)
         for model in [*alive[turn:], *alive[:turn]]:  # the first of a round is after a pause
             before, began = joules(), time.perf_counter()
             model.time(min(ROUND, seconds / ROUNDS), share)
             took = time.perf_counter() - began
             model.spent, model.metered = model.spent + took, model.metered + took
-            for of, counted in joules().items():
+            for of, counted in joules().items() if not model.is_metered else ():
                 model.joules[of] += counted - before.get(of, counted)
+    for model in models:
+        if model.joules and not (model.problem or model.is_metered):
+            is_short = model.metered < _METERED * len(model.processes[-1])
+            if is_short and (runs is None or model.metered >= _METERED):
+                _meter(model, joules)
+
+
+def _meter(model: MeasuredModel, joules: Callable[[], Mapping[str, float]]) -> None:
+    """Counts the energy of a model again while it runs by itself: in short rounds a good part of it is the other models'."""
+    rounds, model.is_metered = (model.processes[-1], model.cpu[-1]), True
+    model.processes[-1], model.cpu[-1] = [], []  # they are no rounds beside others
+    for seconds in (_LAGS, _METERED):
+        before, began = joules(), time.perf_counter()
+        while (took := time.perf_counter() - began) < seconds and not model.problem:
+            model.time(ROUND, None)
+    found = joules()
+    model.joules, model.metered = {of: found[of] - before[of] for of in found.keys() & before}, took
+    model.processes[-1], model.cpu[-1] = rounds
 
 
 def _is_enough(alive: Sequence[MeasuredModel], number: int, seconds: float, processes: int) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
+import time
 from collections.abc import Sequence
-from itertools import count
+from itertools import count, pairwise
+from typing import ClassVar
 
 import pytest
 
@@ -253,9 +256,45 @@ def test_a_run_has_the_energy_that_the_machine_used_in_the_rounds_of_its_model(
 ) -> None:
     models = [Known("a", warm=0.01, takes=0.1), Known("b", warm=0.01, takes=0.1)]
     counter = count(100, 5)  # two looks at it in each round
-    take_turns(models, 1.0, joules=lambda: {"gpu": next(counter)})
+    take_turns(models, 1.0, 10, joules=lambda: {"gpu": next(counter)})
     for model in models:
         model.metered = seconds
         found = latency(model, None)
         expected = None if energy is None else pytest.approx(energy * found.median)
         assert (found.gpu_energy, found.cpu_energy) == (expected, None)
+
+
+class Powered(Known):
+    """A model that takes some time and power."""
+
+    joules: ClassVar[list[tuple[float, float]]] = []  # Of all of them so far, with the time
+
+    def __init__(self, name: str, watts: float) -> None:
+        super().__init__(name, warm=0.00005)
+        self.watts = watts
+
+    def time(self, seconds: float, runs: int | None) -> None:
+        time.sleep(0.06)
+        now = time.monotonic()
+        before, used = Powered.joules[-1] if Powered.joules else (now, 0.0)
+        Powered.joules.append((now, used + self.watts * (now - before)))
+        super().time(seconds, runs)
+
+
+def joules_of_powered() -> dict[str, float]:
+    """Returns what a counter shows that changes every tenth of a second."""
+    tick = math.floor(10 * time.monotonic()) / 10
+    for (began, before), (ended, after) in pairwise(Powered.joules):
+        if began <= tick <= ended:
+            return {"gpu": before + (after - before) * (tick - began) / (ended - began)}
+    return {"gpu": Powered.joules[-1][1] if Powered.joules else 0.0}
+
+
+def test_models_in_short_rounds_each_have_the_energy_that_they_use_by_themselves() -> None:
+    models = [Powered("small", 100), Powered("large", 500)]
+    take_turns(models, 1.0, joules=joules_of_powered)
+    power = [model.energy("gpu", 1.0) for model in models]
+    assert power == [pytest.approx(100, rel=0.2), pytest.approx(500, rel=0.2)]
+    assert [(len(model.processes[-1]), model.energy("cpu", 1)) for model in models] == [
+        (10, None)
+    ] * 2

@@ -345,7 +345,9 @@ print(json.dumps([*first, begun, work(), [reading.work for reading in probe()]])
 """
 
 
-def test_what_a_device_does_is_averaged_from_a_checkpoint_on_though_what_it_tells_is_a_quarter_of_a_second_old(tmp_path: Path) -> None:
+def test_what_a_device_does_is_averaged_from_a_checkpoint_on_though_what_it_tells_is_a_quarter_of_a_second_old(
+    tmp_path: Path,
+) -> None:
     counting = replace(
         A, util=99, power=350_000, power_limit=700_000, pcie_generation=5, pcie_width=16, gpm=1,
         gpm_busy=90, gpm_sm=84, gpm_dram=15, gpm_sent=4, gpm_received=1000, gpm_old=250,

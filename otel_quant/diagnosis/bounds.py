@@ -403,7 +403,7 @@ VERDICTS: Final = (
     Verdict("gpu", "the GPU, which computes all the time", _on_gpu(lambda gpus: gpus.computes)),
     Verdict("gpu_copies", "copies to the GPU or from it", _on_gpu(
         lambda gpus: gpus.is_copied_to,
-        lambda gpus: f"{gpus.work.pcie / 1e9:.1f} GB a second to the GPU or from it{f', {_SLOWLY}' * gpus.is_slow}{gpus.others}, and the thread waited for copies {_percent(gpus.at_calls)} of its time",
+        lambda gpus: f"{gpus.work.pcie / 1e9:.1f} GB a second to the GPU or from it{f', {_SLOWLY}' * gpus.is_slow}{gpus.others}, and the thread waited for copies {_percent(gpus.copied)} of its time",
     )),
     Verdict("garbage_collector", "Python's garbage collector", _where(
         lambda step: step.garbage.share >= _COLLECTED, _collections,
@@ -414,7 +414,7 @@ VERDICTS: Final = (
     ), "probable", "work on whole tensors instead of one channel after the other, or record what repeats as a CUDA graph (torch.cuda.CUDAGraph)"),
     Verdict("gpu_waits", "results of the GPU, fetched one by one", _on_gpu(
         lambda gpus: gpus.is_fetched_from,
-        lambda gpus: f"{gpus.text}, and the thread waited for it {_percent(gpus.at_calls)} of its time",
+        lambda gpus: f"{gpus.text}, and the thread waited for it {_percent(gpus.waited)} of its time",
     ), "probable", "unless each decides what comes next, keep the results on the GPU and fetch them once, after the loop (torch.stack)"),
     Verdict("gpu_idle", "Python, for which the GPU waits", _where(
         lambda step: step.gpus.work.busy <= _IDLE and step.blocked <= _MOST and step.gpus.at_calls < _MOST,

@@ -23,6 +23,9 @@ _COMPUTES, _COUNTED = 0.8, 0.7
 
 _IS_FULL, _MOST, _WAITED, _FETCHED = 0.9, 0.5, 0.4, 0.3
 
+_FILLED: Final = 0.75
+"""Share of its busy time that a GPU uses itself at least of which a part is idle: one with launches of small kernels used 0.68."""
+
 _SMALL: Final = 0.2
 """Share of multiprocessors and of the memory's bandwidth that small kernels use at most."""
 
@@ -63,9 +66,10 @@ class GpuEvidence(NamedTuple):
         """Whether it computes, and the thread waits for it, or it could not compute more."""
         work, is_counted = self.work, not math.isnan(self.work.sm)
         uses = max(work.sm, work.dram) if is_counted else work.power
-        is_full = is_counted and work.busy >= _IS_FULL and self.is_alone
+        is_full = is_counted and work.busy >= _IS_FULL
         is_busy = work.busy >= (_COUNTED if is_counted else _COMPUTES) and uses >= _MOST
-        return is_busy and (self.at_calls >= _WAITED or is_full)
+        is_filled = is_full or not is_counted or uses >= _FILLED * work.busy
+        return is_busy and is_filled and (self.at_calls >= _WAITED or (is_full and self.is_alone))
 
     @property
     def may_be_waited_for(self) -> bool:
@@ -92,13 +96,24 @@ class GpuEvidence(NamedTuple):
         return is_small and self.work.busy >= _LAUNCHES and is_free
 
     @property
+    def copied(self) -> float:
+        """Share of the time in which the thread waited for copies: in all calls, if they take half of what the link can."""
+        is_all = self.work.pcie >= _MOST * self.work.link
+        return self.copies + self.either + (self.waits if is_all else 0.0)
+
+    @property
+    def waited(self) -> float:
+        """Share of the time in which the thread waited for what it computes."""
+        return self.waits + (self.either if self.work.pcie < _COPIES else 0.0)
+
+    @property
     def is_fetched_from(self) -> bool:
         """Whether the thread waits for it, and it does not compute for most of that time: to fetch once saves no more.
 
-        Where that helped it computed for 41 % of the wait at most; where it did not, for 67 %.
+        Where that helped it computed for 41 % of the wait at most; where it did not, for 66 %.
         """
-        waits = self.waits + (self.either if self.work.pcie < _COPIES else 0.0)
-        return waits >= _FETCHED and self.work.busy <= _MOST * waits and self.is_asked
+        is_long = self.waited >= _FETCHED and self.work.busy <= _MOST * self.waited
+        return is_long and self.is_asked
 
     @property
     def text(self) -> str:

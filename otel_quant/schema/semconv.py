@@ -318,7 +318,7 @@ _OF_MODELS: Final = tuple(
         (INFERENCE_P10, "s", "The same: a tenth of the runs was faster.", "0.0109"),
         (INFERENCE_P90, "s", "The same: nine tenths of the runs were faster.", "0.0131"),
         (INFERENCE_MEMORY_PEAK, "By", "Highest RSS of the model's process while the model ran; on a GPU, the most that its allocator held.", "183500800"),
-        (INFERENCE_GPU_ENERGY, "J", "Energy of all visible GPUs in a run of the model, whatever program used it; absent where they do not count it, or the runs took less than a second.", "0.41"),
+        (INFERENCE_GPU_ENERGY, "J", "Energy of all visible GPUs in a run of the model, whatever program used it; absent where they do not count it, or the runs that were asked for took less than a second.", "0.41"),
         (INFERENCE_CPU_ENERGY, "J", "Energy of the processors' packages in a run of the model, the same.", "1.2"),
         (INFERENCE_SPEEDUP, "1", "How many times as fast as the first model, the baseline; absent where the machine was too noisy to tell.", "2.7"),
         (INFERENCE_SQNR, "dB", "Signal to quantization noise of the outputs compared with the first model's outputs, of the worst output; absent where they are equal.", "31.4"),

@@ -76,9 +76,13 @@ class GpuProbe:
 
     def joules(self) -> float | None:
         """Asks all devices for the energy that they have used since the first reading."""
+        self.ask_for_energy()
+        return GPU_ENERGY.value(self())
+
+    def ask_for_energy(self) -> None:
+        """Has the next reading ask all devices for their counters, instead of taking their last power for what came since."""
         for devices in self._opened or ():
             devices.ask_for_energy()
-        return GPU_ENERGY.value(self())
 
     def _read(self, pids: Collection[int], is_brief: bool) -> tuple[GpuReading, ...]:
         if self._opened is None:

@@ -16,6 +16,7 @@ from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.log import LOG
 from otel_quant.capture.early_stacks import EARLY_STACKS
 from otel_quant.capture.probes.cache_directories import CACHE_DIRECTORIES
+from otel_quant.capture.probes.gpu import GPUS
 from otel_quant.capture.probes.memory import Taken, taken_now
 from otel_quant.capture.probes.readers import Probes
 from otel_quant.capture.recorder.events import EventMaker
@@ -352,6 +353,7 @@ class Recorder:
         if whole is None:
             return
         CACHE_DIRECTORIES.end_pause()
+        GPUS.ask_for_energy()
         reading = self.reading_now()
         taken = self._taken(readings.ProfileStep.END, reading)
         of_run = self._events.custom_of_run(reading, self.peaks)

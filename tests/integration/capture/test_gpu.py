@@ -282,6 +282,26 @@ def test_a_killed_run_has_its_energy_and_what_its_gpus_did_from_outside(tmp_path
     assert "GPU 0: 600 W on average, at most 600 W; GPU 1: 100 W on average" in page
 
 
+ENDED = """
+import os, pathlib, time, otel_quant
+with otel_quant.step("Calibration"):
+    time.sleep(1.2)
+state = pathlib.Path(os.environ["FAKE_NVML_STATE"])
+state.write_text(state.read_text().replace(" energy=7 ", " energy=1000007 ", 1))
+"""
+
+
+def test_a_run_has_the_energy_that_its_gpus_have_counted_at_its_end(tmp_path: Path) -> None:
+    driver = FakeNvml(tmp_path, [FakeGpu(uuid=FIRST, used=GIB, util=97, power=100_000, energy=7)])
+    (tmp_path / "ended.py").write_text(ENDED)
+    command = [sys.executable, "-m", "otel_quant", "run", "--quiet", "--out", "R", "--"]
+    done = run([*command, sys.executable, "ended.py"], tmp_path, clean_environment(driver.env))
+    assert (done.returncode, done.stderr) == (0, "")
+    found = read(tmp_path / "R")
+    used = summary.value(found, "gpu.energy")
+    assert used == pytest.approx(1000 + 100 * found.duration, abs=100)
+
+
 UNTOUCHED = """
 import json, torch
 from otel_quant.capture.probes.gpu_torch import TorchCounters

@@ -46,6 +46,39 @@ def test_what_is_missing_is_named_before_anything_is_checked(tmp_path: Path) -> 
     assert (done.returncode, done.stderr) == (1, told)
 
 
+PAGE = """# otel-quant on a GPU
+
+| what | truth | ours | |
+|---|---|---|---|
+| peak of *Spike* | 3,693 MiB | 3,684 MiB | holds |
+| verdict, planted: one more | profiler: kernels 7%, copies 0%; gpu_launches | gpu_launches: the GPU computed 14 % of the time; 99 % of its time at one_more (gpu_programs.py:142) | holds |
+| verdict, near miss: a loop | profiler: kernels 0%, copies 0%; gpu_idle | absent: samples saw 0.90 of 1.50 s | does NOT hold |
+| remedy, gpu_waits: half | 1.4 times faster afterwards | gpu_waits: it waited; to try: fetch once | holds |
+| MIG devices | none here |  | not run |
+"""
+
+TABLES = """| program | torch's profiler; what is right | said |
+|---|---|---|
+| planted: one more | kernels 7%, copies 0%; gpu_launches | **gpu_launches**: the GPU computed 14 % of the time; 99 % of its time at one_more |
+| near miss: a loop | kernels 0%, copies 0%; gpu_idle | **absent**: samples saw 0.90 of 1.50 s (**missed**) |
+
+| verdict | program | afterwards | said before | to try |
+|---|---|---|---|---|
+| gpu_waits | half | 1.4 times faster | gpu_waits | fetch once |
+
+| what | truth | otel-quant | |
+|---|---|---|---|
+| peak of *Spike* | 3,693 MiB | 3,684 MiB | holds |
+"""
+
+
+def test_the_tables_of_the_docs_are_made_of_a_page(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text(PAGE)
+    script = ROOT / "scripts" / "gpu_check.py"
+    done = run([sys.executable, script, "--tables", "page.md"], tmp_path, clean_environment())
+    assert (done.returncode, done.stdout) == (0, TABLES)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="the fake driver would hide the GPU")
 @pytest.mark.parametrize(("check", "listed"), CHECKS)

@@ -172,10 +172,15 @@ CASES = {
     "Python beside another program's": (evidence(work(10), gpu=gpu(0.97, 0.9, is_alone=False), cores=1.0), "one_processor", f"it used 1.0 of 4 processors, and its thread ran 100 % of its time; {AT_COLLECT}"),
     "half Python, half products": (evidence(work(10), gpu=gpu(0.46, 0.41, 0.09, 7e6, waits=0.5), cores=1.0), MIXED, AT_COLLECT),
     "half Python, half products, seen more often in the wait": (evidence(work(10), gpu=gpu(0.48, 0.43, 0.09, 7e6, waits=0.72), cores=1.0), MIXED, AT_COLLECT),
+    "half copies, half products": (evidence(work(10), gpu=gpu(0.37, 0.35, 0.0, 0.6e9, waits=0.56, copies=0.44), cores=1.0), MIXED, AT_COLLECT),
+    "half small layers, half products": (evidence(work(10), gpu=gpu(0.74, 0.50, waits=0.64), cores=1.0), MIXED, AT_COLLECT),
+    "kernels of half its size, one after the other": (evidence(work(10), gpu=gpu(0.97, 0.55, waits=0.9), cores=1.0), "gpu", f"the GPU computed 97 % of the time (its multiprocessors 55 %, its memory 0 %); {AT_COLLECT}"),
+    "numbers one at a time, beside a few copies": (evidence(work(10), gpu=gpu(0.1, 0.01, waits=0.7, copies=0.2), cores=1.0), "gpu_waits", f"the GPU computed 10 % of the time (its multiprocessors 1 %, its memory 0 %), and the thread waited for it 70 % of its time; {AT_COLLECT}"),
     "half numbers one at a time, half products": (evidence(work(10), gpu=gpu(0.41, 0.39, waits=1.0), cores=1.0), "gpu_waits", f"the GPU computed 41 % of the time (its multiprocessors 39 %, its memory 0 %), and the thread waited for it 100 % of its time; {AT_COLLECT}"),
     "one GPU of four": (evidence(work(10), gpu=gpu(0.9, 0.8, waits=0.9, idle=3)), "gpu", f"the GPU computed 90 % of the time (its multiprocessors 80 %, its memory 0 %), 3 other GPUs were idle; {AT_COLLECT}"),
     "pageable memory": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.004, 19e9, copies=1.0), cores=1.0), "gpu_copies", f"19.0 GB a second to the GPU or from it, less than half of what its link takes, and the thread waited for copies 100 % of its time; {AT_COLLECT}"),
     "pinned memory, then synchronize": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.01, 56e9, waits=1.0), cores=1.0), "gpu_copies", f"56.0 GB a second to the GPU or from it, and the thread waited for copies 100 % of its time; {AT_COLLECT}"),
+    "pageable memory, and some products": (evidence(work(10), gpu=gpu(0.2, 0.2, 0.004, 9e9, copies=0.7, waits=0.3), cores=1.0), "gpu_copies", f"9.0 GB a second to the GPU or from it, less than half of what its link takes, and the thread waited for copies 70 % of its time; {AT_COLLECT}"),
     "large results": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.0, 1.2e9, either=1.0), cores=1.0), "gpu_copies", f"1.2 GB a second to the GPU or from it, less than half of what its link takes, and the thread waited for copies 100 % of its time; {AT_COLLECT}"),
     "another type on the host": (evidence(work(10), gpu=gpu(0.0, 0.0, 0.0, 0.1e6, copies=1.0), cores=1.0), "gpu_idle", f"the GPU computed 0 % of its time, and its thread was blocked 0 %; {AT_COLLECT}"),
     "copies where nothing tells of the link": (evidence(work(10), gpu=gpu(0.4, copies=1.0), cores=1.0), MIXED, AT_COLLECT),
@@ -296,7 +301,7 @@ def test_another_method_is_advised_only_if_the_current_one_keeps_activations_and
 def test_pinned_memory_is_advised_only_where_less_is_copied_than_the_link_takes() -> None:
     copies = {name: case for name, case in CASES.items() if case[1] == "gpu_copies"}
     found = {name for name, case in copies.items() if remedy_of("gpu_copies", [], evidence=case[2])}
-    assert found == {"pageable memory", "large results"}
+    assert found == {"pageable memory", "pageable memory, and some products", "large results"}
     assert copies.keys() - found == {"pinned memory, then synchronize"}
 
 

@@ -446,8 +446,8 @@ def seen_of(recording: Path, step: str) -> str:
 
     whole = reader.read(recording)
     seen = sum(each.seen.time for each in reader.of_step(reader.stacks_in(whole), step)) / 1e9
-    [lasted, *_] = (each.duration for each in whole.steps if each.name == step)
-    return f"samples saw {seen:.2f} of {lasted:.2f} s"
+    [lasted, *_] = (each.lasted for run in whole.runs for each in run.steps if each.name == step)
+    return f"samples saw {seen:.2f} of {lasted or 0:.2f} s"
 
 
 def remedies(folder: Path) -> Iterator[Row]:

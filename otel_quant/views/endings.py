@@ -136,7 +136,7 @@ def ending_facts(ending: model.Ending) -> Iterator[tuple[str, str]]:
     if ending.saved is not None:
         yield "on disk", f"{ending.saved}: the same command goes on from there"
     if ending.lost is not None and (ending.saved is not None or ending.lost >= _LEAST_LOST):
-        yield "lost", f"a restart has to do {units.duration_text(ending.lost)} of work again"
+        yield "lost", f"a restart has to do up to {units.duration_text(ending.lost)} of work again"
     if len(ending.open_steps) > 1:
         yield "open steps", joined_names(ending.open_steps, units.WITHIN)
     if (ending.memory, ending.memory_limit) != (None, None):

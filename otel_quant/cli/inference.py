@@ -84,7 +84,7 @@ COMMAND: Final = Command(
             option("--seconds", type=models.SECONDS, default=3.0, metavar="S", help="time for the timed runs of each model (default: %(default).0f)"),
         ),
         option("--warmup", type=number("runs", models.MOST_RUNS), default=3, metavar="N", help="runs before (default: %(default)s)"),
-        option("--session", action="store_true", help="make the session of a model with the disabled_optimizers in MODEL.session.json beside it, as `otel-quant fix` writes it"),
+        option("--session", action="store_true", help="make the session of a model with the disabled_optimizers and session_config in MODEL.session.json beside it, as `otel-quant fix` writes it"),
         option("--layers", action="store_true", help="compare the layers with the first model's also of models above 268 MB together, or of a quantized first one"),
         option("--graph", action="append", default=[], metavar="FIGURE=FILE", help="write the graph of the first model, coloured by time, change, weights, activations, error, type or verdict of the last one: FILE.svg, or FILE.json for Google's Model Explorer; may be repeated"),
         option("--top", type=number("nodes", models.MOST_RUNS), default=10, metavar="N", help="nodes of each model in tables (default: %(default)s)"),

@@ -58,6 +58,7 @@ REWRITES: Final = {kind: Remedy(text, kind) for kind, text in {
     "double": "one quantization in place of two in a row",
     "pairs": "floats in place of integers that no kernel takes",
     "session": "disabled_optimizers=['WeightBiasQuantization'] for the session",
+    "sums": "add_session_config_entry('session.x64quantprecision', '1') of the session's options",
 }.items()}
 """By kind, in the order in which they are applied."""
 

@@ -23,8 +23,8 @@ from otel_quant.cost.graph import (
 )
 from otel_quant.inference.findings import Findings, Found
 from otel_quant.inference.onnx_kernels import CPU, FileGraph, Part, Placed
-from otel_quant.inference.results import BackendKernel, TensorError, grouped, has_few_bits
-from otel_quant.schema.units import counted, joined, share_text
+from otel_quant.inference.results import BackendKernel, Latency, TensorError, grouped, has_few_bits
+from otel_quant.schema.units import counted, joined, share_text, speed_text
 
 _OPTIMIZER: Final = "onnxruntime/core/optimizer/"
 """A folder of onnxruntime's repository, as are the other sources."""
@@ -34,6 +34,19 @@ _FUSES_QUANTIZED: Final = ("extended", "all")
 
 _LONGEST: Final = 80
 _LISTED: Final = 3
+
+
+class ExactSums(NamedTuple):
+    """How far a model whose sums saturate on this processor is off with sums of 32 bits."""
+
+    own: float  # SQNR in dB as it runs
+    exact: float  # And with sums of 32 bits
+    is_of_copy: bool  # Whether its nodes had to get weights and zero points of their own before
+    latency: Latency | None = None  # With these sums, compared with as it runs
+
+
+SATURATING: Final = ("", "uint8", "int8")
+"""Products that a processor may add in 16 bits, as kernels have them: ConvInteger does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +65,7 @@ class OnnxEvidence:
     # By operator and types, how many times as long products take here as with the other type of weights, and that
     slower: Mapping[tuple[str, ...], tuple[float, str]] = field(default_factory=dict)
     is_told: bool = False  # Whether its session has arguments of a file beside it
+    sums: ExactSums | None = None  # Where its own saturate
 
     def of(self, op_types: Collection[str]) -> Sequence[Placed]:
         """Returns the kernels of some operators."""
@@ -377,6 +391,23 @@ def _channel_axis(dequantizer: TypedNode | None) -> int:
         return 0
     axis, shape = dequantizer.attributes.get("axis", 1), dequantizer.input(0).shape
     return axis % len(shape) if isinstance(axis, int) and shape else 0
+
+
+@FINDINGS.row("saturates", f"{_OPTIMIZER}qdq_transformer/avx2_weight_s8_to_u8.cc", accuracy=True)
+def _saturates(evidence: OnnxEvidence) -> Iterator[Found]:
+    """Yields that sums saturate on this processor, where those of 32 bits are much closer to the float model."""
+    if evidence.sums is not None:
+        own, exact, is_of_copy, took = evidence.sums
+        time = "in the same time, as far as rounds can tell"
+        if took is not None and took.is_apart and took.ratio:
+            time = f"{speed_text(took.ratio)}{' by CPU time' * took.is_by_cpu}"
+        text = f"sums of uint8 by int8 saturate at 16 bits on this processor: SQNR {own:.1f} dB, and {exact:.1f} dB with sums of 32 bits, {time}"
+        remedy, rewrite = obstacles.REWRITES["sums"]
+        remedy = f"{'weights and zero points of its own for each node, and ' * is_of_copy}{remedy}, or weights of 7 bits (reduce_range=True when it is quantized)"
+        on_cpu = (it for it in evidence.kernels if it.ran.provider == CPU)
+        kernels = [it for it in on_cpu if it.ran.multiplies == SATURATING]
+        rewrite *= bool(_integer_weights(evidence.file))  # of QDQ form alone
+        yield Found("(model)", kernels, text, remedy, rewrite)
 
 
 _MEMCPY: Final = frozenset({"MemcpyFromHost", "MemcpyToHost"})

@@ -128,6 +128,10 @@ _LEVELS: Final = {
 """Levels of graph optimization as onnxruntime names them."""
 
 
+EXACT_SUMS: Final = {"session.x64quantprecision": "1"}
+"""Entry of a session that has products of uint8 by int8 added in 32 bits, where x86 without VNNI adds two in 16, which saturate."""
+
+
 class OnnxSession:
     """The sessions of one model; its methods are what a parent may ask."""
 
@@ -268,6 +272,11 @@ class OnnxSession:
                 found[-1] = _seconds_of_product(operator, *types) / usual[best], best
         return found
 
+    def saturates(self) -> bool:
+        """Whether sums of products of uint8 by int8 saturate on this processor, by a product of the largest."""
+        [found] = _product("", "uint8", "int8", (255, 127))()
+        return bool((found < 256 * 255 * 127).any())
+
     def _session_options(self, level: str) -> Any:
         import onnxruntime
 
@@ -302,6 +311,8 @@ class OnnxSession:
         providers: list[Any] = [(name, dict(more)) for name, more in self._options["providers"]]
         beside = self._options["session"]
         told = json.loads(Path(beside).read_text(encoding="utf-8")) if beside else {}
+        for key, text in {**told.get("session_config", {}), **self._options["entries"]}.items():
+            made.add_session_config_entry(key, text)
         return onnxruntime.InferenceSession(
             model or self._path, made, providers=providers or ["CPUExecutionProvider"],
             disabled_optimizers=[*self._options["disabled"], *told.get("disabled_optimizers", ())],
@@ -316,7 +327,12 @@ _PRODUCTS: Final = {
 
 
 def _seconds_of_product(operator: str, first: str, second: str) -> float:
-    """Returns the least CPU time of a product of integers, on one thread."""
+    """Returns the least CPU time of a product of integers."""
+    return min(timed(_product(operator, first, second), 30, time.process_time))
+
+
+def _product(operator: str, first: str, second: str, values: Sequence[int] = (1, 1)) -> Any:
+    """Returns what computes a product of integers, on one thread."""
     import numpy as np
     import onnxruntime
     from onnx import numpy_helper, parser
@@ -324,12 +340,13 @@ def _seconds_of_product(operator: str, first: str, second: str) -> float:
     name, given, made, shape = _PRODUCTS[operator]
     text = f"({first}[{given}] x) => (int32[{made}] y) {{ y = {name}(x, w) }}"
     model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 13]> product {text}')
-    model.graph.initializer.append(numpy_helper.from_array(np.ones(shape, second), "w"))
+    weights = np.full(shape, values[1], second)
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
     options, providers = onnxruntime.SessionOptions(), ["CPUExecutionProvider"]
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
-    fed = {"x": np.ones(tuple(map(int, given.split(","))), first)}
-    return min(timed(partial(session.run, None, fed), 30, time.process_time))
+    fed = {"x": np.full(tuple(map(int, given.split(","))), values[0], first)}
+    return partial(session.run, None, fed)
 
 
 def _of_quark() -> str:

@@ -354,6 +354,8 @@ class Accuracy:
     # Its tensors, the worst first; empty if they were not asked for
     layers: tuple[TensorError, ...] = ()
     problem: str = ""  # Why it could not be told; empty if it could
+    # The lowest SQNR in dB with sums of 32 bits, as its layers have them; None unless its own saturate
+    sqnr_of_layers: float | None = None
 
     @property
     def lowest_sqnr(self) -> float | None:

@@ -6,7 +6,8 @@ import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from operator import attrgetter
@@ -19,11 +20,12 @@ from otel_quant.inference.accuracy_findings import FINDINGS
 from otel_quant.inference.arrays import saved_arrays
 from otel_quant.inference.fix.fix_results import sidecar
 from otel_quant.inference.model_process import ModelError, ModelProcess
-from otel_quant.inference.onnx_findings import QUARK, OnnxEvidence, ran_in
+from otel_quant.inference.onnx_findings import QUARK, SATURATING, ExactSums, OnnxEvidence, ran_in
 from otel_quant.inference.onnx_kernels import CPU, FileGraph, Part, RanGraph, placed, read_profile
+from otel_quant.inference.onnx_session import EXACT_SUMS
 from otel_quant.inference.outputs import PROBABILITIES
 from otel_quant.inference.results import Accuracy, Ran, TensorError, alike_inputs, tensor_text
-from otel_quant.inference.rounds import MeasuredModel
+from otel_quant.inference.rounds import MeasuredModel, latency, take_turns
 from otel_quant.inference.torch_profile import read_verbose
 from otel_quant.inference.torch_session import VariantsError
 from otel_quant.schema.units import duration_text, types_text
@@ -46,6 +48,10 @@ _OWN_KERNELS: Final = frozenset(f"{it}ExecutionProvider" for it in ("CPU", "CUDA
 them compile the model once more."""
 _USUAL: Final = frozenset({(), ("", "uint8", "int8"), ("ConvInteger", "uint8", "uint8")})
 """Products that are not tried: unknown ones, and the fastest ones on x86-64."""
+_MUCH_CLOSER: Final = 3.0
+"""dB by which sums of 32 bits have to be closer to the float model: half of the noise."""
+_FOR_SUMS: Final = 1.0
+"""Seconds in which a model is timed with and without these."""
 _OPENVINO: Final = "OpenVINOExecutionProvider"
 _MOST_PROBABLE: Final = 1.01
 """The highest value of a probability, where steps of a quantization are coarse."""
@@ -61,6 +67,8 @@ class Options:
     # Level of graph optimization: ``disable``, ``basic``, ``extended`` or ``all``
     level: str = "all"
     disabled: Sequence[str] = ()  # Optimizers that are left out
+    # Entries of the session's configuration
+    entries: Mapping[str, str] = field(default_factory=dict)
     custom_ops: Sequence[str] = ()  # Libraries of custom operators
     runs: int | None = None  # Timed runs of each model; None for as many as fit into ``seconds``
     seconds: float = 3.0  # Time for the timed runs of each model
@@ -311,6 +319,7 @@ class OnnxModel(InProcess):
         self._no_layers = ""  # why there are none
         # Outputs that are probabilities -> the operator that makes them, and the dB in front of it
         self._in_front: Mapping[str, tuple[str, float | None]] = {}
+        self.sums: ExactSums | None = None  # where its own saturate, and that matters
         self._grown: int | None = None  # bytes, by the session
         self._feed: Mapping[str, Any] = {}  # shapes, values, file of the inputs
         self.ran_in: Mapping[TypedNode, str] = {}  # Types of contractions, as far as they were seen
@@ -385,7 +394,7 @@ class OnnxModel(InProcess):
         self.disk = self.file.file_bytes
 
     def _make(self) -> Any:
-        names = ("providers", "threads", "level", "disabled", "custom_ops", "warmup")
+        names = "providers", "threads", "level", "disabled", "entries", "custom_ops", "warmup"
         options = {name: getattr(self.options, name) for name in names}
         beside = sidecar(self.path)
         options["session"] = str(beside) if self.options.session and beside.exists() else ""
@@ -432,8 +441,11 @@ class OnnxModel(InProcess):
         kernels = placed(profile, self.file, graph, parts)
         slowest = sorted((each.ran for each in kernels), key=lambda each: -each.micros)
         ran = Ran(len(profile.runs), profile.run_micros, tuple(slowest))
-        seen = self._look_at_layers()
         kinds = {each.ran.multiplies for each in kernels if each.ran.provider == CPU}
+        if SATURATING in kinds and self.base is not None and not self.base.is_quantized:
+            sums = self.exact_sums()
+            self.sums = sums if sums and sums.latency else None
+        seen = {**self._look_at_layers(), "sums": self.sums}
         pairs = sorted(kinds - _USUAL)
         tried = self.ask("trying products", "products", kinds=pairs) if pairs else ()
         slower = dict(zip(pairs, tried, strict=True))
@@ -470,15 +482,50 @@ class OnnxModel(InProcess):
         asks, runs = (types_text({it: n / macs for it, n in each.most_common()}) for each in both)
         return f"weights stored in {types_text(self.file.stored)}; contractions ask for {asks}, ran in {runs}"
 
+    def _compared_with(self) -> OnnxModel | None:
+        """Returns another model that has run and was fed the same, with which it is compared."""
+        base = self.base
+        if base is None or base is self or base.problem:
+            return None
+        return base if alike_inputs(self.fed) == alike_inputs(base.fed) else None
+
+    def exact_sums(self) -> ExactSums | None:
+        """Runs it with sums of 32 bits too, where this processor's saturate; timed only where that is much closer to the base.
+
+        Where onnxruntime refuses that, it runs a copy in which each node has weights of its own.
+        """
+        from otel_quant.inference.fix.rewriting import write_own_weights
+
+        base, own = self._compared_with(), self.process.folder / "own_weights.onnx"
+        if base is None or not self.ask("trying a product", "saturates"):
+            return None
+        options = replace(self.options, entries=EXACT_SUMS)
+        with ExitStack() as kept:
+            for path in (self.path, str(own)):
+                exact = OnnxModel(self.name, path, options, is_profiled=False)
+                kept.callback(exact.process.close)
+                exact.prepare()
+                if not exact.problem or not write_own_weights(self.path, own):
+                    break
+            exact.finish()
+            before, after = (it.accuracy(base).lowest_sqnr for it in (self, exact))
+            if before is None or after is None:
+                return None
+            found = ExactSums(before, after, exact.path != self.path)
+            if after < before + _MUCH_CLOSER:
+                return found
+            usual = copy(self)  # whose rounds beside the base stay as they are
+            usual.processes, usual.cpu, usual.spent = [[]], [[]], 0.0
+            take_turns([usual, exact], min(_FOR_SUMS, self.options.seconds), self.options.runs)
+            return found._replace(latency=None if exact.problem else latency(exact, usual))
+
     def _look_at_layers(self) -> Mapping[str, Any]:
         """Compares its layers with the base's; returns what else is seen of it: see :class:`OnnxEvidence`.
 
         Of large models, or of two float ones, only where that is asked for.
         """
-        base, floats = self.base, (dtypes.FLOAT, dtypes.FLOAT16)
-        if base is None or base is self or base.problem:
-            return {}
-        if alike_inputs(self.fed) != alike_inputs(base.fed):
+        base, floats = self._compared_with(), (dtypes.FLOAT, dtypes.FLOAT16)
+        if base is None:
             return {}
         tensors = {  # what an If hands on has the name within it
             name: it.dtype
@@ -497,7 +544,7 @@ class OnnxModel(InProcess):
             return {}
         layers = [TensorError(**each) for each in found["layers"]]
         self.layers = tuple(sorted(layers, key=attrgetter("worst")))
-        self._in_front = found["in_front"]
+        self._in_front = {} if self.sums else found["in_front"]  # which is of exact sums
         return {"not_finite": found["not_finite"], "outputs": found["outputs"]}
 
     def _with_layers(self, found: Accuracy, base: InProcess) -> Accuracy:
@@ -520,7 +567,8 @@ class OnnxModel(InProcess):
             for it in found.outputs
             for operator, decibels in [self._in_front.get(it.name, (None, None))]
         ]
-        found = replace(found, outputs=tuple(outputs))
+        of_layers = None if self.sums is None else self.sums.exact
+        found = replace(found, outputs=tuple(outputs), sqnr_of_layers=of_layers)
         if self.options.layers and not self.layers:
             why = self._no_layers or "no tensor of the model is quantized and dequantized again"
             return replace(found, problem=f"--layers: {why}")

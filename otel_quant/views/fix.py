@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite, sidecar
 from otel_quant.inference.results import Latency
-from otel_quant.schema.units import counted, speed_text
+from otel_quant.schema.units import counted, joined, speed_text
 from otel_quant.views import document as doc
 from otel_quant.views.inference import measured_parts
 from otel_quant.views.text import phrase
@@ -98,9 +98,12 @@ def _notes(result: FixResult) -> Iterator[str]:
     for proven in result.proven:
         if proven.checker:
             yield f"onnx.checker does not accept {proven.path}: {proven.checker}"
-    if result.output is not None and result.disabled_optimizers:
+    disabled, entries = result.disabled_optimizers, result.session_config.items()
+    made = [f"disabled_optimizers={list(disabled)}"] * bool(disabled)
+    made += [f"add_session_config_entry{entry} of its options" for entry in entries]
+    if result.output is not None and made:
         yield (
-            f"its session is to be made with disabled_optimizers={list(result.disabled_optimizers)}, which no file can say: "
+            f"its session is to be made with {joined(made)}, which no file can say: "
             f"{sidecar(result.output)} has it, and `otel-quant inference --session` takes it from there"
         )
     if result.output is not None:

@@ -215,7 +215,8 @@ class Beside:
         self._errors = {home(each.node): each for each in reversed(accuracy_of(model).layers)}
         named = (each for each in model.findings if each.is_about_accuracy)
         self._wrong = {home(each.node): _why(each) for each in named}
-        slowest = sorted(model.findings, key=attrgetter("micros"))
+        slow = (each for each in model.findings if not each.is_about_accuracy)
+        slowest = sorted(slow, key=attrgetter("micros"))
         self._slow = {kernel: each for each in slowest for kernel in each.kernels}
 
     @property
@@ -229,7 +230,8 @@ class Beside:
 
     def pair(self, name: str, those: Sequence[str]) -> Pair:
         """Returns some layers as one."""
-        lowest = accuracy_of(self._model).decisive_sqnr
+        accuracy = accuracy_of(self._model)
+        lowest = accuracy.sqnr_of_layers or accuracy.decisive_sqnr
         outputs, is_poor = (inf, True) if lowest is None else (lowest, lowest < results.POOR)
         errors = [self._errors[each] for each in those if each in self._errors]
         known = [each.all for each in errors if each.all is not None]

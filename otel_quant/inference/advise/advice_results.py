@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
 from otel_quant.inference.results import InferenceResult, ModelResult
@@ -38,6 +39,8 @@ class AdviceResult:
     option: tuple[str, ...] = ()  # Lines for the script
     # Optimizers of onnxruntime that would quantize them again on loading
     disabled_optimizers: tuple[str, ...] = ()
+    # Entries of the session's configuration without which its sums saturate on this processor
+    session_config: Mapping[str, str] = field(default_factory=dict)
     # ``float``, ``quantized``, ``forecast`` and, if that was asked for, ``rerun``
     measured: InferenceResult | None = None
     why: str = ""  # Why there are none, or the budget is not met

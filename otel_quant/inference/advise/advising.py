@@ -14,12 +14,14 @@ from typing import Final
 
 from otel_quant.base import machine
 from otel_quant.cost import CostError, analyze
+from otel_quant.cost.obstacles import REWRITES
 from otel_quant.inference.advise.advice_results import AdviceResult, AdvisedNode
 from otel_quant.inference.advise.choosing import Choice, Limit, Target
 from otel_quant.inference.advise.quantized_parts import QuantizedParts
 from otel_quant.inference.fix.fixing import FixError, read_quantized
 from otel_quant.inference.measure import files_result, run_in_turns
 from otel_quant.inference.model_process import ModelError
+from otel_quant.inference.onnx_session import EXACT_SUMS
 from otel_quant.inference.rounds import latency
 from otel_quant.inference.subjects import OnnxModel, Options, with_ranges
 
@@ -44,6 +46,7 @@ _BY_CODES: Final = ("QLinear", "QGemm")
 """Beginnings of operators that take and make integers: there is nothing to leave in float by."""
 
 _MET: Final = "the budget is met as it is"
+_MET_THEN: Final = "the budget is met with sums of 32 bits"
 _NOTHING: Final = "no node gains enough by it"
 
 _TRIES: Final = 4
@@ -98,6 +101,13 @@ class _Advising:
         self._float, self._own = models
         self._quantized = self._own
         self._measure(models)
+        is_for_time = wanted.target == "latency" and not wanted.budget.startswith("sqnr")
+        self._sums = None if is_for_time else self._own.sums
+        self._before = self._noise(self._own)
+        if self._sums and not self._sums.is_of_copy:
+            self._options = replace(options, entries=EXACT_SUMS)
+            self._own = OnnxModel(paths[1], paths[1], self._options, is_profiled=True)
+            self._measure([self._own])
         self._choice = self._made_choice()
         self._limit = self._made_limit()
 
@@ -144,7 +154,7 @@ class _Advising:
             return None
         kind, number, unit = found[1], float(found[2]), found[3]
         if kind.startswith("sqnr"):
-            before = self._noise(self._own) if kind.endswith("+") else 1.0
+            before = self._before if kind.endswith("+") else 1.0
             return Limit("noise", _power(number) * before)
         if kind.startswith("size"):
             return Limit("bytes", number * (now.bytes if unit == "x" else 1e6))
@@ -170,11 +180,13 @@ class _Advising:
         wanted, options, left = self._wanted, self._options, self._within()
         names = tuple(each.name for each in self._choice.parts.nodes if each.name in left)
         about = (wanted.float_model, wanted.model, wanted.target, wanted.budget)
-        result = AdviceResult(*about, self._nodes(left), names)
+        lines, entries = tuple(self._first_of_all()), dict(options.entries)
+        result = AdviceResult(*about, self._nodes(left), names, lines, session_config=entries)
         if not left:
             is_of_noise = self._limit is not None and self._limit.figure == "noise"
             is_met = is_of_noise and self._part(self._own) <= 1
-            return replace(result, why=_MET if is_met else _NOTHING)
+            met = _MET_THEN if entries else _MET
+            return replace(result, why=met if is_met else _NOTHING)
         forecast, load = self._forecast(left), machine.load()
         own = {"float": wanted.float_model, "quantized": wanted.model}
         models = [OnnxModel(*each, options, is_profiled=False) for each in own.items()]
@@ -190,14 +202,24 @@ class _Advising:
         # Less is no difference between two processes
         is_slower = wanted.target == "latency" and self._slower(forecast) * _ABOUT >= 1
         why = why or "it is not told apart as faster" * is_slower
-        lines = () if is_slower and self._limit is None else self._option(names, disabled)
+        if not is_slower or self._limit is not None:
+            lines += tuple(self._option(names, disabled))
         return replace(
             result,
             disabled_optimizers=disabled,
-            option=tuple(lines),
+            option=lines,
             measured=files_result(models, options, load),
             why=why,
         )
+
+    def _first_of_all(self) -> Iterator[str]:
+        """Yields what is to be done before nodes are left in float, where sums saturate."""
+        if self._sums is not None:
+            own = " when otel-quant fix has given each node its own weights" * self._sums.is_of_copy
+            yield (
+                "where the model is loaded, since sums of uint8 by int8 saturate at 16 bits on this processor: "
+                f"{REWRITES['sums'].text}, which alone gives {self._sums.exact:.1f} dB, not {self._sums.own:.1f} dB{own}"
+            )
 
     def _option(self, names: Sequence[str], disabled: Sequence[str]) -> Iterator[str]:
         """Yields the lines for the script of the tool that has made the model."""

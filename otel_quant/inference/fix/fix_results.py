@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -70,6 +70,8 @@ class FixResult:
     obstacles: tuple[str, ...] = ()  # What is still in the way of others
     output: str | None = None  # The fixed file; None if none was written
     disabled_optimizers: tuple[str, ...] = ()  # What its session is to be without
+    # Entries that its session's configuration is to have
+    session_config: Mapping[str, str] = field(default_factory=dict)
     why: str = ""  # Why none was written
     float_model: str | None = None
     # The input file, the fixed one, and the float model: times, kernels, findings

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 from pathlib import Path
@@ -24,6 +24,7 @@ from otel_quant.inference.fix.edited_graph import save
 from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite, sidecar
 from otel_quant.inference.fix.rewriting import REMEDIES, Rewritten, forecast_of, rewritten
 from otel_quant.inference.measure import files_result, run_in_turns
+from otel_quant.inference.model_process import ModelProcess
 from otel_quant.inference.onnx_findings import kind_of
 from otel_quant.inference.onnx_session import with_remedy
 from otel_quant.inference.rounds import latency
@@ -116,6 +117,9 @@ class _Fixing:
         only = set(self._wanted.only) or {each.kind for each in REMEDIES}
         kinds = [each.kind for each in REMEDIES if each.kind in only and not each.instead_of]
         kinds = self._plan(kinds)
+        if "sums" in kinds and not self._is_for_sums(kinds):
+            kinds.remove("sums")
+            del self._rewrites["sums"]
         for kind in kinds if self._wanted.float_model is None else ():
             if differs := self._rewrites[kind].differs:
                 why = f"{differs}: give the float model (--float), which decides"
@@ -124,6 +128,24 @@ class _Fixing:
         if self._wanted.is_dry and kinds:
             return self._outcome(self._with(kinds), why="nothing is written by --dry-run")
         return self._proven(kinds)
+
+    def _is_for_sums(self, kinds: Sequence[str]) -> bool:
+        """Whether sums of 32 bits matter here: they are much closer to the float model, or it takes them to be no further off."""
+        wanted, options = self._wanted, self._options
+        if wanted.is_dry:
+            with closing(ModelProcess("onnx", huge_pages=False)) as process:
+                return bool(process.ask("saturates"))
+        with self._written({"own": self._with(kinds, "sums")}) as paths, ExitStack() as kept:
+            files = [wanted.float_model or wanted.model, wanted.model, str(paths["own"])]
+            models = [OnnxModel(it, it, options, is_profiled=False) for it in files]
+            run_in_turns(models, options, kept, is_timed=False)
+            to, first, own = models
+            sums = None if own.problem else own.exact_sums()
+            if sums is None:
+                return False
+            before = first.accuracy(to).lowest_sqnr or inf
+            is_needed = sums.exact - wanted.allowed > sums.own < before - wanted.allowed
+            return is_needed or sums.latency is not None
 
     def _plan(self, kinds: Sequence[str]) -> list[str]:
         """Notes what rewrites of some kinds change; returns the kinds that change something."""
@@ -145,7 +167,7 @@ class _Fixing:
         return FixResult(
             wanted.model, wanted.provider, before.contractions, before.integers, found.forecast.integers,
             tuple(self._rewrites.values()), found.forecast.obstacles, float_model=wanted.float_model,
-            disabled_optimizers=found.disables, **more,
+            **found.session, **more,
         )  # fmt: skip
 
     def _proven(self, kinds: list[str]) -> FixResult:
@@ -199,8 +221,8 @@ class _Fixing:
             for name, path in paths.items():
                 each = models.pop(name)  # which may be large
                 save(each.model, path)
-                if disables := each.disables:
-                    sidecar(path).write_text(json.dumps({"disabled_optimizers": disables}))
+                if session := each.session:
+                    sidecar(path).write_text(json.dumps(session))
             yield paths
         finally:
             for path in paths.values():

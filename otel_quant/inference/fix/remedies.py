@@ -443,3 +443,30 @@ def _session(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
     for node in graph.of(*_WEIGHTED):
         if judged.is_on_integers(node) and graph.constant(node.input[1]) is not None:
             yield node
+
+
+@_remedy("sums", removes_error=True, differs="sums that this processor saturates do not")
+def _sums(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
+    """Yields contractions on integers by weights of 8 bits and sign, whose sums some processors saturate."""
+    found = []
+    for node in graph.of(*_WEIGHTED):
+        codes, _ = graph.dequantized(node.input[1])
+        if codes is not None and codes.dtype == np.int8 and judged.is_on_integers(node):
+            found += [node] * bool(np.abs(codes.astype(np.int16)).max(initial=0) > _EXACT)
+    for node in graph.of("DequantizeLinear") if found else ():
+        _give_own_codes(graph, node)
+    yield from found
+
+
+_EXACT: Final = 64
+"""Two products of codes up to this by 255 fit into 16 bits."""
+
+
+def _give_own_codes(graph: EditedGraph, node: Any) -> None:
+    """Has each reader of signed constants read codes and a zero point of its own: onnxruntime's option replaces them by name."""
+    (codes, by), readers = graph.dequantized(node.output[0]), graph.readers(node.output[0])
+    is_alone = len(readers) == 1 and all(len(graph.readers(it)) == 1 for it in node.input[::2])
+    if codes is not None and by is not None and codes.dtype == np.int8 and not is_alone:
+        for reader in readers:
+            own = graph.add_dequantizer(node.output[0], codes, by)
+            reader.input[:] = [own if it == node.output[0] else it for it in reader.input]

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import onnx
+
 from otel_quant.cost import InputSpec, analyze
-from otel_quant.inference.fix.edited_graph import EditedGraph
+from otel_quant.inference.fix.edited_graph import EditedGraph, save
 from otel_quant.inference.fix.remedies import REMEDIES, Judged
+from otel_quant.inference.onnx_session import EXACT_SUMS
 
 __all__ = ["REMEDIES", "IntegerForecast", "Rewritten", "forecast_of", "rewritten"]
 
@@ -32,6 +35,13 @@ class Rewritten(NamedTuple):
     def disables(self) -> tuple[str, ...]:
         """Optimizers that its session is to be without."""
         return ("WeightBiasQuantization",) if "session" in self.nodes else ()
+
+    @property
+    def session(self) -> Mapping[str, Any]:
+        """What its session is to have, as a file beside it and a :class:`FixResult` have it."""
+        config = EXACT_SUMS if "sums" in self.nodes else {}
+        known = {"disabled_optimizers": self.disables, "session_config": config}
+        return {name: each for name, each in known.items() if each}
 
 
 def forecast_of(
@@ -69,3 +79,11 @@ def rewritten(
                 graph, judged = EditedGraph(copy, folder), Judged(copy, inputs, dims)
     found = {kind: list(each) for kind, each in nodes.items()}
     return Rewritten(copy, found, forecast_of(copy, inputs, dims))
+
+
+def write_own_weights(path: str, to: Path) -> bool:
+    """Writes a copy of a model in which sums of 32 bits are possible everywhere; returns whether there is anything to do."""
+    found = rewritten(onnx.load(path), Path(path).parent, ["sums"], {}, {})
+    if found.nodes:
+        save(found.model, to)
+    return bool(found.nodes)

@@ -153,6 +153,8 @@ ELSEWHERE = {
     # Above: options of a session
     "level extended or all",
     obstacles.REWRITES["session"].text,
+    # test_saturated_sums.py: whether it is of use is the processor's
+    obstacles.REWRITES["sums"].text,
     # test_real_quantizers.py: it needs Quark's operators
     "QuantizeLinear and DequantizeLinear",
     # test_fix_remedies.py applies it, and no finding names it

@@ -442,7 +442,8 @@ class OnnxModel(InProcess):
         slowest = sorted((each.ran for each in kernels), key=lambda each: -each.micros)
         ran = Ran(len(profile.runs), profile.run_micros, tuple(slowest))
         kinds = {each.ran.multiplies for each in kernels if each.ran.provider == CPU}
-        if SATURATING in kinds and self.base is not None and not self.base.is_quantized:
+        is_small = self.file.file_bytes <= _MOST_SAVED  # it is loaded once more
+        if SATURATING in kinds and is_small and self.base and not self.base.is_quantized:
             sums = self.exact_sums()
             self.sums = sums if sums and sums.latency else None
         seen = {**self._look_at_layers(), "sums": self.sums}

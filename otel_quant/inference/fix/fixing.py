@@ -116,8 +116,10 @@ class _Fixing:
         """Returns what became of the model."""
         only = set(self._wanted.only) or {each.kind for each in REMEDIES}
         kinds = [each.kind for each in REMEDIES if each.kind in only and not each.instead_of]
+        if "sums" in kinds and not self._saturates():
+            kinds.remove("sums")  # before all weights are read for that
         kinds = self._plan(kinds)
-        if "sums" in kinds and not self._is_for_sums(kinds):
+        if "sums" in kinds and not self._wanted.is_dry and not self._is_for_sums(kinds):
             kinds.remove("sums")
             del self._rewrites["sums"]
         for kind in kinds if self._wanted.float_model is None else ():
@@ -129,12 +131,14 @@ class _Fixing:
             return self._outcome(self._with(kinds), why="nothing is written by --dry-run")
         return self._proven(kinds)
 
+    def _saturates(self) -> bool:
+        """Whether this processor's sums of products of uint8 by int8 saturate."""
+        with closing(ModelProcess("onnx", huge_pages=False)) as process:
+            return bool(process.ask("saturates"))
+
     def _is_for_sums(self, kinds: Sequence[str]) -> bool:
         """Whether sums of 32 bits matter here: they are much closer to the float model, or it takes them to be no further off."""
         wanted, options = self._wanted, self._options
-        if wanted.is_dry:
-            with closing(ModelProcess("onnx", huge_pages=False)) as process:
-                return bool(process.ask("saturates"))
         with self._written({"own": self._with(kinds, "sums")}) as paths, ExitStack() as kept:
             files = [wanted.float_model or wanted.model, wanted.model, str(paths["own"])]
             models = [OnnxModel(it, it, options, is_profiled=False) for it in files]

@@ -399,6 +399,33 @@ def test_a_layer_is_slow_for_a_reason_of_its_own_contraction(
     assert (pair.verdict, pair.reason) == ("costs more than it gains", reason)
 
 
+def test_a_finding_about_accuracy_is_no_reason_of_a_slow_layer() -> None:
+    finding = Finding(
+        "saturates", "(model)", "sums saturate", "", 20.0, 0.5, ("a",), "a.cc", "", True
+    )
+    models = (
+        replace(FLOAT, ran=Ran(9, 9.0, (_kernel("a", "Conv", "a", 10.0, layer="a", macs=900),))),
+        replace(INT8, ran=Ran(9, 9.0, (_kernel("a", "QLinearConv", "a", 20.0, layer="a", macs=900, inputs=("uint8 8x64",)),)),
+                findings=(finding,), accuracy=None),
+    )  # fmt: skip
+    pair = Beside(*models).pair("a", ["a"])
+    assert (pair.verdict, pair.reason) == (
+        "costs more than it gains", "its kernel for uint8 is slower",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("exact", "verdict"), [(None, "hurts accuracy"), (38.0, "gains")])
+def test_a_layer_is_not_blamed_for_what_the_outputs_lose_by_sums_that_saturate(
+    exact: float | None, verdict: str
+) -> None:
+    layers = (TensorError("a", 33.0, node="a", lost=7.0),)
+    found = Accuracy((OutputError("y", 20.0, 1.0, 0.1),), layers, sqnr_of_layers=exact)
+    before = _kernel("a", "Conv", "a", 20.0, layer="a", macs=900)
+    after = _kernel("a", "QLinearConv", "a", 9.0, layer="a", macs=900, inputs=("uint8 8x64",))
+    models = replace(FLOAT, ran=Ran(9, 9.0, (before,))), replace(INT8, ran=Ran(9, 9.0, (after,)), findings=(), accuracy=found)  # fmt: skip
+    assert Beside(*models).pair("a", ["a"]).verdict == verdict
+
+
 @pytest.mark.parametrize(
     ("sqnr", "lost", "is_told"), [(24.6, 11.5, True), (24.6, 2.0, False), (35.0, 11.5, False)]
 )

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 from pathlib import Path
@@ -24,7 +24,7 @@ from otel_quant.inference.fix.edited_graph import save
 from otel_quant.inference.fix.fix_results import FixResult, Proven, Rewrite, sidecar
 from otel_quant.inference.fix.rewriting import REMEDIES, Rewritten, forecast_of, rewritten
 from otel_quant.inference.measure import files_result, run_in_turns
-from otel_quant.inference.model_process import ModelProcess
+from otel_quant.inference.model_process import ModelError, ModelProcess
 from otel_quant.inference.onnx_findings import kind_of
 from otel_quant.inference.onnx_session import with_remedy
 from otel_quant.inference.rounds import latency
@@ -133,8 +133,9 @@ class _Fixing:
 
     def _saturates(self) -> bool:
         """Whether this processor's sums of products of uint8 by int8 saturate."""
-        with closing(ModelProcess("onnx", huge_pages=False)) as process:
+        with closing(ModelProcess("onnx", huge_pages=False)) as process, suppress(ModelError):
             return bool(process.ask("saturates"))
+        return False  # why nothing runs is told where the file is measured
 
     def _is_for_sums(self, kinds: Sequence[str]) -> bool:
         """Whether sums of 32 bits matter here: they are much closer to the float model, or it takes them to be no further off."""

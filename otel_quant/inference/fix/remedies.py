@@ -445,7 +445,7 @@ def _session(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
             yield node
 
 
-@_remedy("sums", removes_error=True, is_last=True, differs="sums that saturate here do not")
+@_remedy("sums", removes_error=True, is_last=True, differs="what saturates here no longer does")
 def _sums(graph: EditedGraph, judged: Judged) -> Iterator[Any]:
     """Yields contractions on integers by weights of 8 bits and sign, whose sums some processors saturate."""
     found = []

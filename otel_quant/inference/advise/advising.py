@@ -14,7 +14,7 @@ from typing import Final
 
 from otel_quant.base import machine
 from otel_quant.cost import CostError, analyze
-from otel_quant.cost.obstacles import REWRITES
+from otel_quant.cost.graph import obstacles
 from otel_quant.inference.advise.advice_results import AdviceResult, AdvisedNode
 from otel_quant.inference.advise.choosing import Choice, Limit, Target
 from otel_quant.inference.advise.quantized_parts import QuantizedParts
@@ -218,7 +218,7 @@ class _Advising:
             own = " when otel-quant fix has given each node its own weights" * self._sums.is_of_copy
             yield (
                 "where the model is loaded, since sums of uint8 by int8 saturate at 16 bits on this processor: "
-                f"{REWRITES['sums'].text}, which alone gives {self._sums.exact:.1f} dB, not {self._sums.own:.1f} dB{own}"
+                f"{obstacles.REWRITES['sums'].text}, which alone gives {self._sums.exact:.1f} dB, not {self._sums.own:.1f} dB{own}"
             )
 
     def _option(self, names: Sequence[str], disabled: Sequence[str]) -> Iterator[str]:

@@ -69,7 +69,12 @@ def net(kind: str, *, most: int = 127) -> Builder:
             zero = "zero" if kind == "shared" else f"{name}_zero"
             how = graph.constant(f"{name}_scale", scale), graph.constant(zero, np.int8(0))
             weight = graph.node("DequantizeLinear", [of, *how], f"{name}_DQ")
-        value = graph.node("Relu", [graph.node("MatMul", [value, weight], name)], f"{name}_relu")
+        operands = [value, weight]
+        if kind == "int8 bias":
+            bias = graph.constant(f"{name}_b", random.integers(-9, 10, 64).astype(np.int8))
+            operands.append(graph.dequantized(bias, scale=0.01))
+        made = graph.node("Gemm" if operands[2:] else "MatMul", operands, name)
+        value = graph.node("Relu", [made], f"{name}_relu")
         value = value if kind == "float" else graph.quantized(value, np.uint8(0), 0.025)
     graph.output(value)
     return graph
@@ -192,6 +197,23 @@ def test_without_the_float_model_fix_says_nothing_of_sums_that_the_file_has_alre
     name = written(tmp_path, "int8")
     found = otel_quant.fix(tmp_path / name, tmp_path / "fixed.onnx", seconds=0.3, threads=1)
     assert (found.rewrites, found.why) == ((), "there is nothing to rewrite")
+
+
+def test_without_the_float_model_fix_offers_sums_that_would_saturate_only_then(
+    tmp_path: Path,
+) -> None:
+    """Biases of int8 keep this file in float, where nothing saturates."""
+    net("int8 bias").save(tmp_path / "int8.onnx")
+    found = otel_quant.fix(tmp_path / "int8.onnx", tmp_path / "fixed.onnx", seconds=0.3, threads=1)
+    told = {it.kind: (it.state, it.why.partition(":")[0]) for it in found.rewrites}
+    if saturates():
+        assert re.fullmatch(
+            r"outputs are at \d+\.\d dB to those of the input file; expected 40 or more",
+            told.pop("bias")[1],
+        )
+        assert told == {"sums": ("offered", "what saturates here no longer does")}
+    else:
+        assert told.keys() == {"bias"}
 
 
 def test_advise_leaves_nothing_in_float_for_what_sums_of_32_bits_mend(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from otel_quant.diagnosis.spots import (
     LOCK,
     NETWORK,
     PIPE,
+    PROCESS,
     SLEEP,
     TIME,
     Lines,
@@ -74,7 +75,7 @@ click for all that they do, ``torch.nn`` for a model's ``forward``."""
 _READS: Final = ("onnxruntime/", "quark/onnx/")
 """Of it what calls a reader's ``get_next``. It calls functions of the program's also in place of its own, as ``Session.run``."""
 
-_FOR_CHILDREN: Final = (CHILD, "another process")
+_FOR_CHILDREN: Final = (CHILD, PROCESS)
 
 _CARRIED: Final = 1000
 """Bytes a second from which on a network that a thread waits for does something."""
@@ -443,7 +444,7 @@ VERDICTS: Final = (
     Verdict("all_processors", "the processors, all of which it uses", _where(
         # Without the thread while it asked again and again whether a GPU is done
         lambda step: step.cores - min(step.ran, step.gpus.at_calls) >= _BUSY * step.cpus,
-        lambda step: f"it used {step.cores:.1f} of {step.cpus:g} processors; {step.line}",
+        lambda step: f"it used {step.cores:.1f} of {step.cpus:g} processors{(step.blocked >= _BUSY and step.tasks.line and f', its other threads most at {step.tasks.line}') or ''}; {step.line}",
     )),
     Verdict("page_faults", "reading mapped files or swapped memory", _where(
         lambda step: step.blocked >= _WAITS and step.rate(semconv.MAJOR_FAULTS) >= _FAULTS,
@@ -451,7 +452,7 @@ VERDICTS: Final = (
     ), "probable"),
     Verdict("child", "another process, for which it waits", _where(
         lambda step: step.blocked >= _MOST and step.for_children >= _MOST,
-        lambda step: f"{_percent(step.for_children)} of its time it waited for {step.tasks.child or 'it'}, while the program used {step.cores:.2f} processors; {step.line}",
+        lambda step: f"{_percent(step.for_children)} of its time it waited for {step.tasks.child or PROCESS}, while the program used {step.cores:.2f} processors; {step.line}",
     )),
     Verdict("network", "the network", _where(
         lambda step: step.blocked >= _MOST and step.for_network >= _MOST and step.tasks.network >= _CARRIED,
@@ -462,7 +463,7 @@ VERDICTS: Final = (
         lambda step: f"its thread waited {_percent(step.at(LOCK))} of its time for a lock{step.tasks.holder and f', one of whose name a thread has at {step.tasks.holder}'}; {step.line}",
     )),
     Verdict("own_threads", "threads of its own, for which it waits", _where(
-        lambda step: step.blocked >= _BUSY and step.tasks.ran + step.tasks.waited >= _MOST,
+        lambda step: step.blocked >= _BUSY and step.tasks.ran + step.tasks.waited >= _MOST and step.at(SLEEP) < _MOST,
         lambda step: f"its thread was blocked {_percent(step.blocked)} of its time, while {step.tasks.ran:.1f} others ran, on average, and {step.tasks.waited:.1f} waited for a processor{step.tasks.line and f', most at {step.tasks.line}'}; {step.line}",
     )),
     Verdict("disk", "the disk", _disk, "probable"),
@@ -507,14 +508,17 @@ def remedy_of(
     return _REMEDIES.get(name, "")
 
 
+_FILLED: Final = (*FOR_THREADS, PROCESS)
+"""What a loader waits for that others fill already."""
+
 _MOSTLY: Final = 0.7
 """Share of a loader from which on another thread beside the calibration wins little."""
 
 
 def _for_a_loader(stacks: Sequence[Stack]) -> str:
-    """Returns what helps a loader, by its share; nothing for one that only waits for a thread that loads already."""
+    """Returns what helps a loader, by its share; nothing for one that only waits for others that load already."""
     loads = [stack for stack in stacks if _taking_data(stack[0]) is not None]
-    queued = (seen for lines, seen in loads if spot_of(lines).waits_for == "a queue")
+    queued = (seen for lines, seen in loads if spot_of(lines).waits_for in _FILLED)
     whole, loading = (total_of(seen for _, seen in each).time for each in (stacks, loads))
     if total_of(queued).time >= _MOST * loading:
         return ""

@@ -30,17 +30,18 @@ PIPE: Final = "a pipe"
 SLEEP: Final = "time"
 DISK: Final = "the disk"
 FUTEX: Final = "another thread"
-LOCK: Final = "a lock of Python's"
-FOR_THREADS: Final = (LOCK, "a lock", "a queue", "a result of another thread")
+LOCK: Final = "a lock"
+PROCESS: Final = "another process"
+FOR_THREADS: Final = (LOCK, "a signal of another thread", "a queue", "a result of another thread")
 
 _WAITS: Final = (
     (("asyncio/",), EVENTS),
     (("subprocess.py", "multiprocessing/popen_"), CHILD),
-    (("queue.py", "multiprocessing/queues.py"), "a queue"),
-    (("multiprocessing/connection.py",), "another process"),
+    (("queue.py",), "a queue"),
+    (("multiprocessing/queues.py", "multiprocessing/connection.py"), PROCESS),
     (("socket.py", "ssl.py", "selectors.py"), NETWORK),
     (("concurrent/futures/",), "a result of another thread"),
-    (("threading.py",), "a lock"),
+    (("threading.py",), "a signal of another thread"),
 )
 """What a thread waits for that is blocked below a line of these files of Python's own; the outermost counts."""
 

@@ -56,7 +56,7 @@ class Spot(NamedTuple):
 
     @property
     def waiting_words(self) -> str:
-        """The same of a thread that is blocked: ``stuck (stall.py:12), in Event.wait, which waits for a lock``."""
+        """The same of a thread that is blocked: ``stuck (stall.py:12), in Event.wait, which waits for a signal of another thread``."""
         return f"{self.words}, which waits for {self.waits_for}" if self.waits_for else self.words
 
 

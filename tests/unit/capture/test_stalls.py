@@ -156,5 +156,5 @@ def test_another_line_is_another_start_and_is_told_with_what_it_waits_for() -> N
         assert found == {0: 5}
         words = sampler.newest[0].waiting_words
         assert words.startswith("wait_elsewhere (test_stalls.py:")
-        assert words.endswith("), in Condition.wait, which waits for a lock")
+        assert words.endswith("), in Condition.wait, which waits for a signal of another thread")
     event.set()

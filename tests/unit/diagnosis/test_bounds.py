@@ -213,7 +213,7 @@ CASES = {
     "a pool that waits for processors": (evidence(work(10, BLOCKED), cores=0.2, **beside(ran=0.1, waited=2.4)), "own_threads", f"its thread was blocked 90 % of its time, while 0.1 others ran, on average, and 2.4 waited for a processor; {BLOCKED_AT}"),
     "a pool that waits too": (evidence(work(10, BLOCKED), cores=0.1, **beside(ran=0.1, waited=0.0)), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {BLOCKED_AT}"),
     "children that wait for processors": (evidence(work(10, BLOCKED), cores=0.1, **beside(children_waited=0.5)), MIXED, BLOCKED_AT),
-    "a shell": (evidence(work(10, BLOCKED), cores=0.1, waits={CHILD: 0.9}), "child", f"90 % of its time it waited for it, while the program used 0.10 processors; {BLOCKED_AT}"),
+    "a shell": (evidence(work(10, BLOCKED), cores=0.1, waits={CHILD: 0.9}), "child", f"90 % of its time it waited for another process, while the program used 0.10 processors; {BLOCKED_AT}"),
     "the output of a command": (evidence(work(10, BLOCKED), cores=0.1, waits={PIPE: 0.9}, **beside(child="sh")), "child", f"90 % of its time it waited for sh, while the program used 0.10 processors; {BLOCKED_AT}"),
     "a pipe of its own": (evidence(work(10, BLOCKED), cores=0.1, waits={PIPE: 0.9}), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {BLOCKED_AT}"),
     "workers that alone run": (evidence(work(10, BLOCKED), cores=1.0, **beside(ran=0.0, waited=0.0, child="python")), "child", f"90 % of its time it waited for python, while the program used 1.00 processors; {BLOCKED_AT}"),
@@ -221,6 +221,8 @@ CASES = {
     "a loop whose connections are idle": (evidence(work(10, BLOCKED), cores=0.1, waits={EVENTS: 0.9}, **beside(network=5e6, connections=10.0, ran=0.0, waited=0.0)), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {BLOCKED_AT}"),
     "a socket in C code": (evidence(work(10, BLOCKED), cores=0.1, waits={NETWORK: 0.9}, **beside(network=5e6)), "network", f"90 % of its time it waited for the network, which carried 5.00 MB a second; {BLOCKED_AT}"),
     "a database that commits": (evidence(work(10, BLOCKED), cores=0.1, waits={DISK: 0.8}, DISK_WRITE=1e7), "disk", f"1 MB a second read and written; its thread was blocked 90 % of its time; {BLOCKED_AT}"),
+    "asleep beside a thread that works": (evidence(work(10, BLOCKED), cores=1.0, waits={SLEEP: 0.9}, **beside(ran=0.9, waited=0.0, line="convert (x.py:9)")), "nothing_stands_out", BLOCKED_AT),
+    "a pool that uses all processors": (evidence(work(10, BLOCKED), cores=3.5, **beside(ran=3.3, waited=0.0, line="heavy (pool.py:6)")), "all_processors", f"it used 3.5 of 4 processors, its other threads most at heavy (pool.py:6); {BLOCKED_AT}"),
     "asleep while others write": (evidence(work(10, BLOCKED), cores=0.1, waits={SLEEP: 0.9}, DISK_WRITE=4e9), "waiting", f"its thread was blocked 90 % of its time, and the program used 0.10 processors; {BLOCKED_AT}"),
     "a lock": (evidence(work(10, BLOCKED), cores=0.1, waits={LOCK: 0.9}, **beside(holder="refresh (x.py:7)")), "lock", f"its thread waited 90 % of its time for a lock, one of whose name a thread has at refresh (x.py:7); {BLOCKED_AT}"),
     "a lock of nobody": (evidence(work(10, BLOCKED), cores=0.1, waits={LOCK: 0.9}), "lock", f"its thread waited 90 % of its time for a lock; {BLOCKED_AT}"),
@@ -318,6 +320,9 @@ def test_to_freeze_objects_is_advised_only_where_they_were_there_before() -> Non
         ((LOADER, READS), 0.65, "load the next samples in another thread while one is calibrated, which can save 3.50 s of 10.0 s at most"),
         ((LOADER, READS), 0.99, "load samples in several processes, or keep them on disk as they are used, which can save 9.90 s of 10.0 s at most"),
         ((LOADER, QUEUE), 0.99, ""),  # it waits for a thread that loads already
+        ((LOADER, Place("concurrent/futures/_base.py", "Future.result", 7, "python")), 0.99, ""),
+        ((LOADER, Place("multiprocessing/pool.py", "IMapIterator.next", 7, "python"), Place("threading.py", "Condition.wait", 3, "python")), 0.99, ""),
+        ((LOADER, Place("multiprocessing/queues.py", "Queue.get", 7, "python")), 0.99, ""),
         ((MODULE,), 0.99, ""),
     ],
 )  # fmt: skip

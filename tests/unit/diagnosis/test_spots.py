@@ -115,7 +115,7 @@ def test_without_growth_nothing_has_taken_it() -> None:
         ((COLLECT,), "MinMaxCalibrater.collect_data (calibrate.py:511)", ""),
         ((COLLECT, NEXT, GENERATED), "Reader.get_next (q.py:16), in ones", ""),
         ((NEXT, Place("threading.py", "Event.wait", 7, "python"), Place("threading.py", "Condition.wait", 3, "python")),
-         "Reader.get_next (q.py:16), in Condition.wait", "a lock"),
+         "Reader.get_next (q.py:16), in Condition.wait", "a signal of another thread"),
         ((NEXT, Place("queue.py", "Queue.get", 7, "python"), Place("threading.py", "Condition.wait", 3, "python")),
          "Reader.get_next (q.py:16), in Condition.wait", "a queue"),
         ((Place("threading.py", "Thread.run", 7, "python"), NEXT), "Reader.get_next (q.py:16)", ""),

@@ -60,6 +60,7 @@ from otel_quant.schema.code_lines import (
     OUTSIDE,
     RECORDER,
     Amounts,
+    Node,
     Place,
     Spot,
 )  # fmt: skip
@@ -90,6 +91,8 @@ _TAKE_NOTHING: Final = (SLEEP, PIPE, CHILD, FUTEX, *FOR_THREADS)
 """Waits in which a thread takes no memory, or little: what is read from a network or a disk may be much."""
 
 _FAR: Final = 3000  # Milliseconds from which on a loop's next timer hardly ends its wait
+
+_SOON: Final = 200_000_000  # Nanoseconds after which what a step was doing at its end is not known
 
 _LOCKS: Final = ("threading.py", "queue.py", "concurrent/futures/")
 
@@ -136,6 +139,10 @@ class _Beside:
     gil_ns: int = 0  # For which it waited for the GIL, or the threads that it waits for did
     waits: Counter[str] = field(default_factory=Counter)  # Nanoseconds in C code, by what for
     holders: Counter[str] = field(default_factory=Counter)  # Where the lock's thread was at looks
+    timer: tuple[int, int] = (
+        0,
+        0,
+    )  # Nanoseconds of a loop's wait so far, and the clock when its timer may end it
     # Bytes that connections had carried at a loop's first wait, and at most
     carried: tuple[int, int] | None = None
 
@@ -215,6 +222,7 @@ class StackSampler:
         self._uses_gpu = False  # Whether the program has had memory on one
         self._calls: dict[int, str] = {}  # Of each thread, what kind of call it was in then
         self._locks: dict[int, str] = {}  # Likewise the name of the lock that it waited for
+        self._rested: set[int] = set()  # Steps that have all of their time
         self._in_ours: set[int] = set()  # The threads that were in our code when they were seen
         self._gil = GilWaits()
         # Threads with a step that may have been blocked for the GIL, and whether for others
@@ -302,9 +310,10 @@ class StackSampler:
         self._peaks.add(steps, reading.memory, lines)
         if steps and self._others.is_due(since.now_ns, has_begun=has_begun):
             self._look_beside(steps, reading)
+        over, self._rested = self._rested, set()  # they have ended meanwhile
         for thread, lines in self._stacks.items():
             use, takes = used.get(thread, _NOT_RUN), thread == busiest
-            if not lines:
+            if not lines or (thread in innermost and innermost[thread].info.index in over):
                 continue
             if thread in innermost:
                 self._add_of_step(innermost[thread], lines, used, since, takes)
@@ -339,12 +348,16 @@ class StackSampler:
             if not (for_threads and thread in self._in_line.get(thread, ())):
                 beside.gil_ns += self._waited_for_gil(thread, seen, used)
             if not spot.waits_for or self._locks.get(thread):
-                beside.waits[self._waits_for(thread)] += blocked
-            elif spot.waits_for == EVENTS and self._is_without_a_timer(thread):
+                beside.waits[what := self._waits_for(thread)] += blocked
+                if what != SLEEP:
+                    self.newest[index] = spot._replace(waits_for=what)
+            elif spot.waits_for == EVENTS and (
+                waited := self._waited_for_an_event(thread, beside, blocked, since, has_run=ran > 0)
+            ):
                 carried = carried_by_connections() or 0
                 first, most = beside.carried or (carried, carried)
                 beside.carried = first, max(most, carried)
-                beside.waits[EVENTS] += blocked
+                beside.waits[EVENTS] += waited
         else:
             self._in_line.pop(thread, None)
         if seen.grown:
@@ -400,12 +413,25 @@ class StackSampler:
             return what if what != NETWORK or carried_by_connections() is not None else ""
         return ""
 
-    def _is_without_a_timer(self, thread: int) -> bool:
-        """Whether a loop of asyncio waits in epoll, the fourth argument of which is when its next timer ends."""
+    def _waited_for_an_event(
+        self, thread: int, beside: _Beside, blocked: int, since: _SinceLast, *, has_run: bool
+    ) -> int:
+        """Returns for how long a loop of asyncio has waited for something else than its next timer: that is far, or it went on before.
+
+        The fourth argument of epoll is in how many milliseconds it ends.
+        """
+        known, ends_ns = beside.timer
+        waited = known + blocked if has_run and since.now_ns < ends_ns else 0
         with suppress(KeyError, OSError, IndexError, ValueError):
             path = self._schedstats[thread].replace("schedstat", "syscall")
-            return int(read_kept(path).split()[4], 16) & 0xFFFFFFFF > _FAR  # -1 without one
-        return False
+            timer = int(read_kept(path).split()[4], 16) & 0xFFFFFFFF  # -1 without one
+            if timer > _FAR:
+                return blocked
+            if has_run:  # it began after the last sample
+                beside.timer = 0, since.last_ns + 1_000_000 * timer
+            else:
+                beside.timer = known + blocked, ends_ns
+        return waited
 
     def _add_without_step(
         self,
@@ -509,6 +535,7 @@ class StackSampler:
         """Returns what bounds a step that ends, and its top lines; nothing if little was seen of it."""
         index, cpus = step.info.index, run.origin.get(semconv.CPU_LIMIT)
         beside, root = self._beside.pop(index, _Beside()), self.stacks.steps.get(index)
+        self._add_rest(step, root, round(seconds * 1e9))
         waits, holders = dict(beside.waits), dict(beside.holders)  # a sample may be under way
         file = self._schedstats.get(step.info.thread, "")
         beside_it = self._others.end(index, file, time.perf_counter_ns(), seconds * 1e9)
@@ -542,6 +569,25 @@ class StackSampler:
                 return found, top_lines(evidence.by_line)
             return found, None
         return {}, None
+
+    def _add_rest(self, step: OpenStep, root: Node | None, lasted_ns: int) -> None:
+        """Books what a step has done since it was seen last, soon before its end, to that line: of a short step that is much."""
+        index, thread = step.info.index, step.info.thread
+        since = _SinceLast(self._last_ns, step.start.clock_ns + lasted_ns, 0, 0)
+        is_soon = 0 < since.now_ns - since.last_ns <= _SOON
+        if (
+            root is None
+            or not is_soon
+            or thread != threading.get_ident()
+            or index not in self.newest
+        ):
+            return
+        with suppress(KeyError, OSError, ValueError):  # not this system
+            ran, waited = self._threads[thread]
+            waits = int(read_kept(self._schedstats[thread]).split()[1])
+            used = time.thread_time_ns() - ran, waits - waited
+            self._rested.add(index)
+            self.stacks.add(index, self._stacks[thread], since.amounts(*used, is_taker=False))
 
     def _look_beside(self, steps: Mapping[int, OpenStep], reading: Reading) -> None:
         """Looks at the tasks beside the steps' threads, and where the busiest of these are in Python."""

@@ -31,6 +31,9 @@ from otel_quant.schema.readings import UNITS, CostedModel, Counts, Reading, RunI
 _HEARTBEAT: Final = 30_000_000_000  # Nanoseconds between two heartbeats
 _LOOK_NS: Final = 1_000_000_000  # Nanoseconds between two looks at which processes are the largest
 
+_PARTS: Final = 20
+"""Parts of the limit of memory, at each of which above half of it the stacks are written."""
+
 _PROGRESS_SHARE: Final = 0.02
 """Part of a step's time so far that lies between two records of its samples and layers, a second at least: a
 step of ten hours has some hundred of them."""
@@ -84,6 +87,9 @@ class RecordingSink(Sink):
         self._heartbeat_ns = 0
         self._newest: Event | None = None  # The newest reading
         self._stacks = StacksWriter()
+        self._part = (
+            _PARTS // 2
+        )  # Of the limit of memory, the highest that it has reached, from half on
         # Reentrant: a signal handler may close a step while another is being written.
         self._lock = threading.RLock()
 
@@ -188,8 +194,15 @@ class RecordingSink(Sink):
                 for unit, (done, _) in step.counts.items():
                     counts.setdefault(UNITS[unit].several, {})[str(step.info.index)] = done
             self._write(event, counts, "heartbeat")
-        if event.clock_ns >= self._stacks.due_ns:
+        if self._is_nearer_to_its_limit(event) or event.clock_ns >= self._stacks.due_ns:
             self._write_stacks(event)
+
+    def _is_nearer_to_its_limit(self, event: Event) -> bool:
+        """Whether memory has risen to another part of its limit: a kill would leave no lines of what has grown since the last write."""
+        memory, limit = event.reading and event.reading.memory, event.run.limits.memory
+        part = int(_PARTS * memory.tree_rss / limit) if memory and limit else 0
+        was, self._part = self._part, max(part, self._part)
+        return part > was
 
     def forget(self) -> None:
         """In a forked child: leaves the files to the parent."""

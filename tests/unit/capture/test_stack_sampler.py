@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any, cast
@@ -421,6 +422,54 @@ def test_a_loop_of_asyncio_that_waits_for_its_next_timer_waits_for_no_connection
         assert beside.carried == (0, 200)
         assert {*beside.waits} >= {EVENTS}
         assert EVENTS not in sampler._beside[1].waits
+
+
+def ask(over: threading.Event) -> None:
+    async def wait_for_answers() -> None:
+        loop = asyncio.get_running_loop()
+        while not over.is_set():
+            answer = asyncio.Event()
+            ASKED.append(partial(loop.call_soon_threadsafe, answer.set))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(answer.wait(), 2)
+
+    asyncio.run(wait_for_answers())
+
+
+ASKED: list[Callable[[], object]] = []
+
+
+@linux
+def test_a_loop_of_asyncio_that_goes_on_before_its_next_timer_waits_for_a_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "otel_quant.capture.stack_sampler.carried_by_connections"
+    monkeypatch.setattr(name, lambda: 0)
+    with threads(ask) as (waiting,):
+        sampler, steps = StackSampler(names_paths=True), steps_in(waiting)
+        for _ in range(100):
+            sampled(sampler, steps, 10)
+            beside = sampler._beside.get(0)
+            if beside is not None and EVENTS in beside.waits:
+                break
+            if ASKED:
+                ASKED.pop()()
+        assert beside is not None
+        assert EVENTS in beside.waits
+
+
+@linux
+def test_a_step_that_ends_soon_after_it_was_seen_has_all_of_its_time() -> None:
+    sampler, steps = StackSampler(names_paths=True), steps_in(None, None)
+    lasted = []
+    for index, seconds in ((0, 0.01), (1, 0.5)):  # after that it is not known where it was
+        sampled(sampler, {index: steps[index]}, 10)
+        time.sleep(seconds)
+        lasted.append(time.perf_counter_ns() - steps[index].start.clock_ns)
+        sampler.bound_of(steps[index], lasted[-1] / 1e9, {}, RunInfo(id="", pid=None))
+    soon, late = (sampler.stacks.steps[index].total() for index in (0, 1))
+    assert abs(soon.time - lasted[0]) < 2  # of a float
+    assert late.time <= lasted[1] - 400_000_000
 
 
 @linux

@@ -24,7 +24,7 @@ from otel_quant.schema import semconv
 from otel_quant.schema.code_lines import Place, Spot
 from otel_quant.schema.events import EVENTS, Event, EventKind
 from otel_quant.schema.figures import RESOURCES
-from otel_quant.schema.readings import Count, Counts
+from otel_quant.schema.readings import Count, Counts, Limits, MemoryReading, Reading
 from otel_quant.sending.identifiers import Identifiers
 from otel_quant.sending.replay import Replay
 from tests.fixtures import programs
@@ -395,6 +395,18 @@ def test_a_profile_with_its_own_path_is_not_in_the_recording(tmp_path: Path) -> 
     run("with otel_quant.step('S'): pass", folder, OTEL_QUANT_PROFILE=str(path))
     assert path.exists()
     assert list(folder.glob("*.yaml")) == []
+
+
+def test_the_lines_are_written_again_as_memory_comes_nearer_to_its_limit(tmp_path: Path) -> None:
+    sink = RecordingSink(tmp_path / "r", lambda _: None, is_launched=True, interval=1)
+    taken, seen = Event(kind="reading.taken", time_ns=1, clock_ns=1, run=RUN), []
+    for share in (0.3, 0.54, 0.56, 0.58, 0.9, 0.6, 0.91):
+        reading = Reading(0, 0, {"memory": MemoryReading(0, round(8000 * share))})
+        event = replace(taken, run=replace(RUN, limits=Limits(8000)), reading=reading)
+        seen.append(sink._is_nearer_to_its_limit(event))
+    assert seen == [False, False, True, False, True, False, False]
+    unlimited = replace(RUN, limits=Limits())
+    assert not sink._is_nearer_to_its_limit(replace(taken, run=unlimited, reading=reading))
 
 
 def test_the_state_stays_within_a_page_with_the_steps_that_opened_last(tmp_path: Path) -> None:

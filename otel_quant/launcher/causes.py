@@ -138,11 +138,14 @@ def _failed(run: RecordedRun | None) -> tuple[RecordedStep, ...]:
         return ()
     # Where there is no memory, to report one exception may raise another.
     of_memory = run.error is None or shortage_in(run.error, run.error_message) is not None
+    ended = run.end
     return failed_steps(
         run,
         lambda step: (
             has_ended(run, step)
             or (of_memory and shortage_in(step.error, step.error_message) is not None)
+            # The second Ctrl-C ended the program as it went on to end because of the first.
+            or (step.error == run.error == "KeyboardInterrupt" and ended - (step.end or 0) < _SOON)
         ),
     )
 
@@ -335,7 +338,8 @@ def _hang(known: Known) -> Cause | None:
         return None
     at = f", at {step.line.waiting_words}" if step.line is not None else ""
     silent = stalled + max(0.0, known.victim.time - run.last.time)
-    return Cause(HANG, f"no progress for {duration_text(silent)} after {step.counts}{at}")
+    after = f" after {step.counts}" if step.counts else ""
+    return Cause(HANG, f"no progress for {duration_text(silent)}{after}{at}")
 
 
 _ROWS: Final[tuple[Callable[[Known], Cause | None], ...]] = (

@@ -591,15 +591,21 @@ def growing(recording: Recording, each: PlacedStep, level: str = MEMORY) -> floa
     begin, seconds, growth = began - each.step.start, each.duration, Growth()
     if seconds < _GROWTH_LASTS:
         return 0.0
+    times, levels = list[float](), list[float]()
     for bucket in curve.buckets.values():
         read = bucket.levels.get(level)
         if read is not None and 0 <= (at := begin + read.at / 1000) <= seconds:
             growth.add(round(1000 * at), read.lowest)
+            times.append(at)
+            levels += read.lowest, read.highest
     line, samples = growth.line(), each.step.samples
     grown = 0.0 if line is None else 1000 * line.per_sample * seconds
     per_sample = each.step.attributes.get(semconv.FORECAST_MEMORY_PER_SAMPLE)
     if level == MEMORY and samples and isinstance(per_sample, int):
         grown = per_sample * samples  # by what was there as each sample began
+    if grown and len(times) > 1:  # a slope that was steeper once does not hold for all of the time
+        rise = (max(levels) - min(levels)) / (max(times) - min(times))
+        grown = min(grown, rise * seconds)
     return grown if grown >= _GROWS else 0.0
 
 

@@ -26,7 +26,7 @@ from otel_quant.recordings.failures import (
 from otel_quant.recordings.outside import outside_at, outside_of
 from otel_quant.recordings.outside import words_of as words_of_outside
 from otel_quant.schema import semconv, units
-from otel_quant.schema.code_lines import Place
+from otel_quant.schema.code_lines import BETWEEN, Place
 from otel_quant.schema.readings import ProfileStep
 from otel_quant.views.document import Brief
 from otel_quant.views.endings import (
@@ -374,18 +374,20 @@ def _time(recording: model.Recording) -> Iterator[str]:
         yield f"No step was recorded{phrase(': {}', why, cut_text)}."
         return
     by_process: dict[str, list[model.PlacedStep]] = defaultdict(list)
-    by_name: dict[tuple[str, ...], dict[str, list[model.PlacedStep]]] = {}
+    by_kind: dict[tuple[str, ...], dict[str, list[model.PlacedStep]]] = {}
     for each in steps:
         by_process[each.run.process].append(each)
-        by_one = by_name.setdefault(each.names[-2:], defaultdict(list))
+        by_one = by_kind.setdefault(reader.kind_of(each.names[-2:]), defaultdict(list))
         by_one[each.run.process].append(each)
     total = model.covered(steps, whole)
     # Of processes beside each other the times do not add up to that of the run.
     seconds = sum(model.covered(own, whole) for own in by_process.values())
     is_beside = seconds > _BESIDE * total
     times = {}
-    for names, by_one in by_name.items():
+    for kind, by_one in by_kind.items():
         own = [_time_of(each, whole) for each in by_one.values()]
+        names_of = {each.names[-2:] for alike in by_one.values() for each in alike}
+        names = kind if len(names_of) > 1 else names_of.pop()
         times[names] = max(own) if is_beside else sum(own), sum(map(len, by_one.values()))
     beside = len(by_process) if is_beside else 1
     yield headline.time_sentence(times, total, whole, processes=beside)
@@ -423,7 +425,9 @@ def _calls(recording: model.Recording, row: model.PlacedStep) -> str:
     for place, seen in reader.by_call(stacks).items():
         line = place.line if place.function == "<module>" else 0  # which is not one function
         found.setdefault((place.file, place.function, line), []).append((seen.time, place))
-    times = [(sum(time for time, _ in seen) / 1e9, max(seen)[1]) for seen in found.values()]
+    # Of many short times samples see a part.
+    part = row.own / sum(each.seen.time for each in stacks) if row.step.index == BETWEEN else 1e-9
+    times = [(sum(time for time, _ in seen) * part, max(seen)[1]) for seen in found.values()]
     most = nlargest(_MOST_CALLS, (each for each in times if each[0] >= _A_PART * row.own))
     return ", ".join(
         f"{units.cut(place.short, headline.LONGEST_NAME)} {units.duration_text(time)}"

@@ -117,7 +117,9 @@ def subject_of(recording: model.Recording) -> ShownProcess:
     until = recording.duration
     if all(end_of(one, until) <= after[0].start for one, after in pairwise(above)):
         above = [list(chain(*above))]
-    runs, why = _most_telling(above or list(processes.values()), until)
+    every = above or list(processes.values())
+    with_steps = [runs for runs in every if any(run.steps for run in runs)]
+    runs, why = _most_telling(with_steps or every, until)
     name, steps = process_name(recording, runs[0]), model.steps_in(recording, runs)
     return ShownProcess(name, runs, steps, why)
 

@@ -61,7 +61,7 @@ def test_an_out_of_memory_kill_in_a_calibration_is_described_completely() -> Non
         evidence=f"the kernel has counted 1 out-of-memory kill: oom_kill in {COUNTER}",
         where="Calibration, sample 37 of 512", open_steps=("Quantization (Static)", "Calibration"),
         memory=7990 * MB, memory_limit=8000 * MB, memory_limit_source="cgroup",
-        memory_per_sample=200 * MB, memory_per_second=2000 * MB,
+        memory_per_sample=200 * MB, memory_per_second=round(9800 * MB / 4.95),
         processes=(("python q.py (100)", 7900 * MB),), lost=5.0,
         advice=(
             advice("Give it more memory: about 113 GB for all 512 samples, with a tenth to spare (estimated).", GROWTH),
@@ -408,6 +408,20 @@ def test_a_program_ended_by_ctrl_c_has_its_open_step() -> None:
     assert ending.evidence == "KeyboardInterrupt"
 
 
+@pytest.mark.parametrize(("ends", "where"), [(4.95, "Calibration, sample 37 of 512"), (60.0, None)])
+def test_a_second_ctrl_c_leaves_the_step_that_the_first_has_ended(
+    ends: float, where: str | None
+) -> None:
+    stopped = calibration(
+        end=4.9, error="KeyboardInterrupt", error_message="raised at get (x.py:3)"
+    )
+    ended = run(
+        stopped, end=ends, state="failed", error="KeyboardInterrupt",
+        error_message="raised at join (y.py:7)",
+    )  # fmt: skip
+    assert ending_of(seen(signal="SIGINT"), recording(ended)).where == where
+
+
 STALLED_AT = Spot(
     Place("/a/q.py", "Reader.get_next", 15, ""),
     Place("threading.py", "Condition.wait", 3, "python"),
@@ -427,6 +441,14 @@ def test_a_program_that_was_ended_while_it_hung_has_that_as_its_cause(signal_nam
     ended = run(stopped, end=4.95, state="failed", error="KeyboardInterrupt")
     ending = ending_of(seen(signal="SIGINT"), recording(ended))
     assert (ending.cause, ending.evidence) == ("a hang", f"KeyboardInterrupt; {HANG}")
+
+
+def test_a_hang_of_a_step_that_counts_nothing_is_told_without_a_count() -> None:
+    last = LastReading(time=4.0, attributes={semconv.FORECAST_STALLED: 40.0}, open_steps=(0,))
+    hung = run(step(line=STALLED_AT), last=last)
+    assert ending_of(seen(signal="SIGTERM"), recording(hung)).evidence == HANG.replace(
+        " after sample 37 of 512", ""
+    )
 
 
 def test_a_hang_is_not_the_cause_of_an_out_of_memory_kill_nor_of_another_exception() -> None:

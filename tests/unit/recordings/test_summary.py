@@ -61,6 +61,10 @@ LEAK: Final = "Memory kept growing in Train, by {}: a leak, or data that is kept
             lambda at: 1000 + 50 * at, 200,
             LEAK.format("10.0 MB with each sample, 2.00 GB in all"),
         ),
+        (  # it began late: by what it has grown, not by the slope for all of the time
+            lambda at: 1000 + 50 * max(0, at - 8), None,
+            LEAK.format("39.9 MB a second, 1.60 GB in all"),
+        ),
         (lambda at: 1000 + at, None, None),  # too little
         (lambda at: 1000 + 50 * (at % 10), None, None),
         (lambda at: 1000 + 1000 * (at > 20), None, None),

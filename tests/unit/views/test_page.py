@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from otel_quant.recordings.model import Recording
+from otel_quant.recordings.model import Ending, Recording
 from otel_quant.recordings.reader import read
 from otel_quant.schema import semconv
 from otel_quant.schema.readings import LayerSeen
@@ -182,6 +182,31 @@ def test_times_of_steps_with_the_same_name_are_added_up(tmp_path: Path) -> None:
     assert answer(render(read(tmp_path / "r")))[1:] == [
         "4 steps took 10.0 s of 10.0 s, most of it Layer (3 times): 7.00 s, 70.0 % of the run."
     ]
+
+
+def test_times_of_steps_whose_names_differ_in_a_number_are_added_up(tmp_path: Path) -> None:
+    process = RecordedFolder(tmp_path / "r").process().begin(0)
+    for name, start, end in (("Export", 0, 4), ("layer.7", 4, 7), ("layer.8", 7, 10)):
+        process.close(process.step(name, start), end)
+    process.end(10)
+    assert answer(render(read(tmp_path / "r")))[1:] == [
+        "3 steps took 10.0 s of 10.0 s, most of it layer.* (2 times): 6.00 s, 60.0 % of the run."
+    ]
+
+
+def test_a_process_without_steps_that_was_killed_is_not_shown_in_place_of_the_steps(
+    tmp_path: Path,
+) -> None:
+    made = RecordedFolder(tmp_path / "r", by_launcher=True)
+    process = made.process(20).begin(0)
+    bound = {semconv.STEP_BOUND_BY: "waiting", semconv.STEP_BOUND_EVIDENCE: "asleep"}
+    process.close(process.step("Download", 0), 9, attributes=bound)
+    process.end(10)
+    made.process(10).begin(1).gone()
+    made.ended(Ending(time=10, exit_code=0))
+    found = read(tmp_path / "r")
+    assert [run.state for run in found.runs if not run.steps] == ["lost"]
+    assert "Download: bound by waiting: asleep." in answer(render(found))
 
 
 def test_the_page_of_many_ranks_names_the_slowest_and_the_spread_of_each_step(

@@ -318,7 +318,10 @@ class StackSampler:
             if thread in innermost:
                 self._add_of_step(innermost[thread], lines, used, since, takes)
             elif takes and not steps:
-                seen = since.after(ended).amounts(*use, is_taker=True)
+                own = since.after(ended)
+                if lines == [RECORDER]:  # late, it tells nothing of what the program did before
+                    own = own._replace(last_ns=own.last_ns and max(own.last_ns, own.now_ns - _SOON))
+                seen = own.amounts(*use, is_taker=True)
                 self.stacks.add(AFTER if opened else BEFORE, lines, seen)
             else:
                 self._add_without_step(innermost, lines, use, since, takes)

@@ -19,6 +19,7 @@ from otel_quant.diagnosis.spots import (
     DISK,
     EVENTS,
     FOR_THREADS,
+    FUTEX,
     LOCK,
     NETWORK,
     PIPE,
@@ -94,6 +95,7 @@ _COLLECTED: Final = 0.2
 """Share of the time that the garbage collector takes at least that bounds a step."""
 
 _OLD: Final = "of objects that were there before"
+_FOR_OTHERS: Final = "for another thread"
 _LONGER: Final = "longer for each sample than for the one before"
 _SLOWLY: Final = "less than half of what its link takes"
 
@@ -309,9 +311,14 @@ def _calibration_data(evidence: Evidence) -> str:
     is_calibration = evidence.figure(semconv.CALIBRATION_SAMPLE_COUNT) > 0
     line_of, calls = _taking_data if is_calibration else _reading_data, evidence.calls
     found = _most_at(line_of)(evidence)
+    loads = total_of(seen for lines, seen in evidence.stacks if line_of(lines) is not None)
+    share = loads.time / evidence.total.time
+    # What the rest of the step cannot have waited
+    waits = sum(evidence.waits.get(what, 0.0) for what in (LOCK, FUTEX)) - (1 - share)
+    if found and waits >= _MOST * share:
+        return f"{found}; it waits {_FOR_OTHERS}"
     if not found or calls is None:
         return found
-    loads = total_of(seen for lines, seen in evidence.stacks if line_of(lines) is not None)
     longer = calls.per_sample * calls.samples**2 / 2  # Seconds, all of them together
     each = f"it computes {duration_text(calls.per_sample)} {_LONGER}"
     return f"{found}; {each}" if longer >= _MOST * loads.time / 1e9 else found
@@ -496,7 +503,7 @@ def remedy_of(
 ) -> str:
     """Returns what helped against it where it was tried, and what it can win in a step with these stacks; else nothing."""
     if name == CALIBRATION_DATA:  # what goes through all samples before it is no loader's to share
-        return "" if _LONGER in evidence else _for_a_loader(stacks)
+        return "" if _LONGER in evidence or _FOR_OTHERS in evidence else _for_a_loader(stacks)
     grown = grown_in(stacks, function, method) if name == MEMORY_GROWTH else None
     if grown is not None and grown.is_librarys and method.endswith(_KEEPING):
         kept = size(grown.bytes * (1 - grown.own - grown.loaded))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
-from otel_quant.schema.code_lines import Amounts, Place, Spot, total_of
+from otel_quant.schema.code_lines import RECORDER, Amounts, Place, Spot, total_of
 
 Lines: TypeAlias = Sequence[Place]
 """A stack, outermost line first."""
@@ -100,21 +100,27 @@ def top_spot(
     *,
     names_leaf: bool = True,
 ) -> tuple[Spot, Amounts] | None:
-    """Returns where most is of what stacks with a line have, and how much was seen at that line.
+    """Returns where most is of what stacks with a line have, and how much was seen at that line; of a library at all lines of its function.
 
     What a line of the program has called is named too, unless that says nothing.
     """
     by_line: dict[Place, list[Stack]] = {}
     for lines, seen in stacks:
         if (line := line_of(lines)) is not None:
-            by_line.setdefault(line, []).append((lines, seen))
+            at = line if line.is_own else line._replace(line=0)
+            by_line.setdefault(at, []).append((lines, seen))
+    if len(by_line) > 1:
+        by_line.pop(RECORDER, None)  # nobody can change them
     if not by_line:
         return None
     most = max(by_line, key=lambda line: sum(measure(seen) for _, seen in by_line[line]))
     whole = total_of(seen for _, seen in by_line[most])
     if not (most.is_own and names_leaf):
         lines = by_line[most][0][0]
-        return spot_of(lines[: lines.index(most) + 1]), whole
+        same = {line_of(lines) for lines, _ in by_line[most]}
+        line = line_of(lines) if len(same) == 1 else most
+        above = [at for at, each in enumerate(lines) if each[:2] == most[:2]]
+        return spot_of(lines[: above[-1] + 1])._replace(leaf=line or most), whole
     by_leaf: dict[str, int] = {}
     for lines, seen in by_line[most]:
         leaf = lines[-1].function

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from heapq import nlargest
 from itertools import chain
@@ -68,6 +69,7 @@ _BESIDE: Final = 1.01
 _SAME: Final = 0.98  # Share of a peak from which on a step's own is the same, and has its line
 _AT_ONCE: Final = 1.0  # Seconds within which a peak was, so that its time is told
 _MOST_CALLS: Final = 3
+_SEVERAL: Final = 8  # Steps of a name from which on memory may be told to grow from one to the next
 _A_PART: Final = 0.1  # Share of the time outside of steps from which on a function is named
 _TO_TRY: Final = "To try"
 _WORTH: Final = 0.05  # Share of the run's time from which on a step matters
@@ -335,11 +337,13 @@ def _growing(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
         and (grown := summary.growing(recording, each))
     ]
     if not known:
+        yield from _growing_from_step_to_step(recording, subject)
         return
     most = max(grown for _, grown in known)
     each, grown = max(known, key=lambda it: (it[1] > most / 2, it[0].depth))
     samples = each.step.samples
-    per_sample = ending_of(recording).memory_per_sample or (samples and grown / samples)
+    told = max(0, ending_of(recording).memory_per_sample or 0)
+    per_sample = told or (samples and grown / samples)
     each_one = "with each sample" if per_sample else "a second"
     by = f"{units.size(per_sample or grown / each.duration)} {each_one}"
     seen = reader.grown_of(recording, each.step)
@@ -353,6 +357,23 @@ def _growing(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
         text += f", {units.share_text(seen.share)} of it at {seen.spot.words}"
     remedy = _to_try(recording, bounds.MEMORY_GROWTH, each)
     yield f"{text}: {'' if remedy else 'a leak, or '}data that is kept.{remedy}"
+
+
+def _growing_from_step_to_step(recording: model.Recording, subject: ShownProcess) -> Iterator[str]:
+    """Yields the same of steps of a name one after another, each of which is too short to tell: of several names the one with most time."""
+    alike: dict[tuple[int, tuple[str, ...]], list[model.PlacedStep]] = defaultdict(list)
+    for each in subject.steps:
+        alike[id(each.run), reader.kind_of(each.names)].append(each)
+    for (_, kind), steps in sorted(alike.items(), key=lambda it: -sum(one.own for one in it[1])):
+        bare = replace(steps[0].step, attributes={})
+        whole = replace(steps[0], step=bare, end=max(each.end for each in steps))
+        if len(steps) < _SEVERAL or whole.duration <= _LONG * recording.duration:
+            continue
+        if grown := summary.growing(recording, whole):
+            names = kind if len({each.names for each in steps}) > 1 else steps[0].names
+            each_one = f"{units.size(grown / len(steps))} with each"
+            yield f"Memory kept growing over {headline.names_text(names)} ({len(steps):,} times), by {each_one}, {units.size(grown)} in all: a leak, or data that is kept."
+            return
 
 
 def whose(recording: model.Recording, peak: summary.KnownValue) -> str:
@@ -464,7 +485,13 @@ def _bounds(
         for each, often in (*steps, *rows, *groups)
         if _bound(each) not in ("", *named) and (each.own >= least or each.step is at_peak)
     ]
-    for each, often in nlargest(_MOST_BOUNDS, known, lambda it: it[0].own):
+    # Of several of a name with the same verdict the longest one.
+    same: dict[tuple[object, ...], list[tuple[model.PlacedStep, int]]] = {}
+    for row in sorted(known, key=lambda it: -it[0].own):
+        each = row[0]
+        kind = id(each) if each.step.spans else reader.kind_of(each.names)
+        same.setdefault((id(each.run), kind, _bound(each)), []).append(row)
+    for (each, often), *others in list(same.values())[:_MOST_BOUNDS]:
         bound = _bound(each)
         evidence = listed(each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, ""))
         if evidence and evidence in (ending_of(recording).evidence or ""):
@@ -472,7 +499,9 @@ def _bounds(
         text = f"{bounds.words_of(bound)}: {units.cut(evidence, headline.LONGEST_MESSAGE)}"
         is_outside, names = bool(each.step.spans), headline.names_text(each.names)
         name = words_of_outside(each).capitalize() if is_outside else names
-        times = f" ({often:,} times)" if often > 1 else ""
+        times = (
+            f" ({often:,} times)" if often > 1 else phrase(" (and {:,} like it)", len(others), int)
+        )
         yield f"{name}{times}: {text}.{_to_try(recording, bound, each)}"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from otel_quant.diagnosis.bounds import VERDICTS, Bound, Evidence, bound_of, remedy_of, words_of
 from otel_quant.diagnosis.gpus import GpuEvidence
-from otel_quant.diagnosis.spots import CHILD, DISK, EVENTS, LOCK, NETWORK, PIPE, SLEEP
+from otel_quant.diagnosis.spots import CHILD, DISK, EVENTS, FUTEX, LOCK, NETWORK, PIPE, SLEEP
 from otel_quant.diagnosis.stack_trees import Stacks
 from otel_quant.diagnosis.tasks import Garbage, TasksBeside
 from otel_quant.schema import semconv
@@ -139,6 +139,8 @@ CASES = {
     "imports for less": (evidence(((MAIN, IMPORT, COLLECT), 4, RUNS), work(6)), MIXED, "100 % of its time at main (quantize.py:12), in collect"),
     "the loader": (evidence(load(6), work(4), CALIBRATION_SAMPLE_COUNT=9), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30), in Queue.get"),
     "the loader for less": (evidence(load(4), work(6), CALIBRATION_SAMPLE_COUNT=9), MIXED, "60 % of its time at main (quantize.py:12), in collect"),
+    "a loader that waits in C code": (evidence(((MAIN, COLLECT, LOADER), 8, BLOCKED), work(2), waits={FUTEX: 0.7}), "calibration_data", "80 % of its time, most at Reader.get_next (quantize.py:30); it waits for another thread"),
+    "a loader beside what waits in C code": (evidence(((MAIN, COLLECT, LOADER), 6, RUNS), work(4, BLOCKED), waits={FUTEX: 0.5}), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30)"),
     "all samples taken in a step before": (evidence(((MAIN, QUARK, LOADER, QUEUE), 6, RUNS), work(4)), "calibration_data", "60 % of its time, most at Reader.get_next (quantize.py:30), in Queue.get"),
     "a function of the program without samples": (evidence(((MAIN, QUARK, FORWARD), 6, RUNS), work(4)), MIXED, "60 % of its time at Model.forward (quantize.py:44)"),
     "a session that the program has wrapped": (under(MAIN, COLLECT, TIMED, SESSION), MIXED, "100 % of its time at timed (quantize.py:40), in Session.run"),
@@ -334,8 +336,11 @@ def test_a_remedy_for_a_loader_has_what_it_can_win(
         seen_at((MAIN, COLLECT), 10 * (1 - share)),
     ]
     assert remedy_of("calibration_data", stacks, LIBRARY) == expected
-    slows = "it computes 10 ms longer for each sample than for the one before"
-    assert remedy_of("calibration_data", stacks, LIBRARY, evidence=slows) == ""
+    for more in (
+        "computes 10 ms longer for each sample than for the one before",
+        "waits for another thread",
+    ):
+        assert remedy_of("calibration_data", stacks, LIBRARY, evidence=f"it {more}") == ""
 
 
 def test_in_a_librarys_step_what_called_it_says_nothing_and_its_own_lines_are_told_apart() -> None:

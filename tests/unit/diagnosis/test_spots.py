@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from otel_quant.diagnosis.spots import Grown, Spot, grown_in, importing, spot_of
-from otel_quant.schema.code_lines import Amounts, Place
+from otel_quant.diagnosis.spots import TIME, Grown, Spot, grown_in, importing, spot_of, top_spot
+from otel_quant.schema.code_lines import RECORDER, Amounts, Place
 
 CALL = Place("/a/q.py", "<module>", 21, "")
 COLLECT = Place(
@@ -142,3 +142,18 @@ def test_a_module_is_imported_by_the_line_that_asks_for_it(
     lines: tuple[Place, ...], line: Place | None
 ) -> None:
     assert importing(lines) == line
+
+
+def test_of_a_library_most_is_at_a_function_whatever_its_lines_and_not_in_the_recorder() -> None:
+    of_run = [COLLECT._replace(function="run", line=line) for line in (1, 2, 3)]
+    stacks = [((CALL, line), Amounts(20)) for line in of_run]
+    stacks += [((CALL, COLLECT), Amounts(30)), ((RECORDER,), Amounts(100))]
+
+    def top(seen: list[tuple[tuple[Place, ...], Amounts]]) -> tuple[str, int] | None:
+        found = top_spot(seen, TIME, lambda lines: lines[-1], names_leaf=False)
+        return found and (found[0].leaf.short, found[1].time)
+
+    assert top(stacks) == ("run (calibrate.py)", 60)
+    assert top(stacks[2:]) == ("MinMaxCalibrater.collect_data (calibrate.py:511)", 30)
+    assert top(stacks[-1:]) == ("otel-quant's own lines", 100)
+    assert top([]) is None

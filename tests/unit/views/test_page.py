@@ -194,6 +194,34 @@ def test_times_of_steps_whose_names_differ_in_a_number_are_added_up(tmp_path: Pa
     ]
 
 
+def test_memory_that_grows_from_one_short_step_to_the_next_is_told(tmp_path: Path) -> None:
+    made = RecordedFolder(tmp_path / "r")
+    process = made.process().begin(0)
+    for at in range(20):
+        process.close(process.step(f"layer.{at}", at), at + 1)
+    process.end(20)
+    made.curve(((at / 5, {"memory": (1000 + 20 * at) * 10**6}, {}) for at in range(101)), "4711")
+    assert (
+        "Memory kept growing over layer.* (20 times), by 99.8 MB with each, 2.00 GB in all: a leak, or data that is kept."
+        in answer(render(read(tmp_path / "r")))
+    )
+
+
+def test_steps_of_a_name_with_the_same_verdict_have_one_sentence_that_of_the_longest(
+    tmp_path: Path,
+) -> None:
+    process = RecordedFolder(tmp_path / "r").process().begin(0)
+    for number, (bound, ends) in enumerate((("lock", 3), ("lock", 7), ("waiting", 10))):
+        told = {semconv.STEP_BOUND_BY: bound, semconv.STEP_BOUND_EVIDENCE: f"seen {number}"}
+        start = (0, 3, 7)[number]
+        process.close(process.step(f"shard {number}", start), ends, attributes=told)
+    process.end(10)
+    assert answer(render(read(tmp_path / "r")))[2:] == [
+        "shard 1 (and 1 like it): bound by a lock that another thread has: seen 1.",
+        "shard 2: bound by waiting: seen 2.",
+    ]
+
+
 def test_a_process_without_steps_that_was_killed_is_not_shown_in_place_of_the_steps(
     tmp_path: Path,
 ) -> None:

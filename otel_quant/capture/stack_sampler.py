@@ -60,7 +60,6 @@ from otel_quant.schema.code_lines import (
     OUTSIDE,
     RECORDER,
     Amounts,
-    Node,
     Place,
     Spot,
 )  # fmt: skip
@@ -139,10 +138,8 @@ class _Beside:
     gil_ns: int = 0  # For which it waited for the GIL, or the threads that it waits for did
     waits: Counter[str] = field(default_factory=Counter)  # Nanoseconds in C code, by what for
     holders: Counter[str] = field(default_factory=Counter)  # Where the lock's thread was at looks
-    timer: tuple[int, int] = (
-        0,
-        0,
-    )  # Nanoseconds of a loop's wait so far, and the clock when its timer may end it
+    # Nanoseconds of a loop's wait so far, and the clock when its timer may end it
+    timer: tuple[int, int] = 0, 0
     # Bytes that connections had carried at a loop's first wait, and at most
     carried: tuple[int, int] | None = None
 
@@ -222,7 +219,8 @@ class StackSampler:
         self._uses_gpu = False  # Whether the program has had memory on one
         self._calls: dict[int, str] = {}  # Of each thread, what kind of call it was in then
         self._locks: dict[int, str] = {}  # Likewise the name of the lock that it waited for
-        self._rested: set[int] = set()  # Steps that have all of their time
+        # Steps that have ended since the last sample, or before that, and have all of their time
+        self._rested, self._over = set[int](), set[int]()
         self._in_ours: set[int] = set()  # The threads that were in our code when they were seen
         self._gil = GilWaits()
         # Threads with a step that may have been blocked for the GIL, and whether for others
@@ -310,18 +308,15 @@ class StackSampler:
         self._peaks.add(steps, reading.memory, lines)
         if steps and self._others.is_due(since.now_ns, has_begun=has_begun):
             self._look_beside(steps, reading)
-        over, self._rested = self._rested, set()  # they have ended meanwhile
+        self._over, self._rested = self._rested, set()  # they have ended meanwhile
         for thread, lines in self._stacks.items():
             use, takes = used.get(thread, _NOT_RUN), thread == busiest
-            if not lines or (thread in innermost and innermost[thread].info.index in over):
+            if not lines:
                 continue
             if thread in innermost:
                 self._add_of_step(innermost[thread], lines, used, since, takes)
             elif takes and not steps:
-                own = since.after(ended)
-                if lines == [RECORDER]:  # late, it tells nothing of what the program did before
-                    own = own._replace(last_ns=own.last_ns and max(own.last_ns, own.now_ns - _SOON))
-                seen = own.amounts(*use, is_taker=True)
+                seen = since.after(ended).amounts(*use, is_taker=True)
                 self.stacks.add(AFTER if opened else BEFORE, lines, seen)
             else:
                 self._add_without_step(innermost, lines, use, since, takes)
@@ -331,6 +326,8 @@ class StackSampler:
     ) -> None:
         """Adds what a thread with a step has done."""
         index, thread, own = step.info.index, step.info.thread, since
+        if index in self._over:
+            return
         ran, waited = used.get(thread, _NOT_RUN)
         self.newest[index] = spot = spot_of(lines)
         self._note_still(index, spot, ran, since)
@@ -352,15 +349,9 @@ class StackSampler:
                 beside.gil_ns += self._waited_for_gil(thread, seen, used)
             if not spot.waits_for or self._locks.get(thread):
                 beside.waits[what := self._waits_for(thread)] += blocked
-                if what != SLEEP:
-                    self.newest[index] = spot._replace(waits_for=what)
-            elif spot.waits_for == EVENTS and (
-                waited := self._waited_for_an_event(thread, beside, blocked, since, has_run=ran > 0)
-            ):
-                carried = carried_by_connections() or 0
-                first, most = beside.carried or (carried, carried)
-                beside.carried = first, max(most, carried)
-                beside.waits[EVENTS] += waited
+                self.newest[index] = spot._replace(waits_for=what if what != SLEEP else "")
+            elif spot.waits_for == EVENTS:
+                self._note_event(thread, beside, blocked, since, has_run=ran > 0)
         else:
             self._in_line.pop(thread, None)
         if seen.grown:
@@ -416,10 +407,10 @@ class StackSampler:
             return what if what != NETWORK or carried_by_connections() is not None else ""
         return ""
 
-    def _waited_for_an_event(
+    def _note_event(
         self, thread: int, beside: _Beside, blocked: int, since: _SinceLast, *, has_run: bool
-    ) -> int:
-        """Returns for how long a loop of asyncio has waited for something else than its next timer: that is far, or it went on before.
+    ) -> None:
+        """Notes for how long a loop of asyncio has waited for something else than its next timer: that is far, or it went on before.
 
         The fourth argument of epoll is in how many milliseconds it ends.
         """
@@ -428,13 +419,15 @@ class StackSampler:
         with suppress(KeyError, OSError, IndexError, ValueError):
             path = self._schedstats[thread].replace("schedstat", "syscall")
             timer = int(read_kept(path).split()[4], 16) & 0xFFFFFFFF  # -1 without one
-            if timer > _FAR:
-                return blocked
-            if has_run:  # it began after the last sample
-                beside.timer = 0, since.last_ns + 1_000_000 * timer
-            else:
-                beside.timer = known + blocked, ends_ns
-        return waited
+            # After a run it began no sooner than the last sample.
+            ends_ns = since.last_ns + 1_000_000 * timer if has_run else ends_ns
+            beside.timer = 0 if has_run else known + blocked, ends_ns
+            waited = waited if timer <= _FAR else blocked
+        if waited:
+            carried = carried_by_connections() or 0
+            first, most = beside.carried or (carried, carried)
+            beside.carried = first, max(most, carried)
+            beside.waits[EVENTS] += waited
 
     def _add_without_step(
         self,
@@ -511,6 +504,8 @@ class StackSampler:
             busiest = first if worked > elapsed_ns / 2 > of_main else main
             threads = threads if self._of_every_thread else (busiest,)
         self._stacks = self._stacks_of(threads, used, frames, ahead)
+        if not innermost and elapsed_ns > _SOON:  # in our code it tells nothing of what was before
+            self._stacks = {each: at for each, at in self._stacks.items() if at != [RECORDER]}
         self._counted = innermost.keys() or self._stacks.keys()
         return busiest, used
 
@@ -538,7 +533,7 @@ class StackSampler:
         """Returns what bounds a step that ends, and its top lines; nothing if little was seen of it."""
         index, cpus = step.info.index, run.origin.get(semconv.CPU_LIMIT)
         beside, root = self._beside.pop(index, _Beside()), self.stacks.steps.get(index)
-        self._add_rest(step, root, round(seconds * 1e9))
+        self._add_rest(step, round(seconds * 1e9))
         waits, holders = dict(beside.waits), dict(beside.holders)  # a sample may be under way
         file = self._schedstats.get(step.info.thread, "")
         beside_it = self._others.end(index, file, time.perf_counter_ns(), seconds * 1e9)
@@ -573,24 +568,18 @@ class StackSampler:
             return found, None
         return {}, None
 
-    def _add_rest(self, step: OpenStep, root: Node | None, lasted_ns: int) -> None:
+    def _add_rest(self, step: OpenStep, lasted_ns: int) -> None:
         """Books what a step has done since it was seen last, soon before its end, to that line: of a short step that is much."""
         index, thread = step.info.index, step.info.thread
         since = _SinceLast(self._last_ns, step.start.clock_ns + lasted_ns, 0, 0)
-        is_soon = 0 < since.now_ns - since.last_ns <= _SOON
-        if (
-            root is None
-            or not is_soon
-            or thread != threading.get_ident()
-            or index not in self.newest
-        ):
-            return
+        is_soon = 0 < since.now_ns - since.last_ns <= _SOON and index in self.newest
         with suppress(KeyError, OSError, ValueError):  # not this system
-            ran, waited = self._threads[thread]
-            waits = int(read_kept(self._schedstats[thread]).split()[1])
-            used = time.thread_time_ns() - ran, waits - waited
-            self._rested.add(index)
-            self.stacks.add(index, self._stacks[thread], since.amounts(*used, is_taker=False))
+            if is_soon and thread == threading.get_ident():
+                ran, waited = self._threads[thread]
+                waits = int(read_kept(self._schedstats[thread]).split()[1])
+                used = time.thread_time_ns() - ran, waits - waited
+                self._rested.add(index)
+                self.stacks.add(index, self._stacks[thread], since.amounts(*used, is_taker=False))
 
     def _look_beside(self, steps: Mapping[int, OpenStep], reading: Reading) -> None:
         """Looks at the tasks beside the steps' threads, and where the busiest of these are in Python."""

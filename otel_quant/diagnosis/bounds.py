@@ -48,21 +48,13 @@ _SHORTEST: Final = 1.0
 _MOST: Final = 0.5
 _WAITS: Final = 0.3
 _BUSY: Final = 0.8
-_ONE: Final = 1.2
-"""Processors that a step uses at most that runs on one: other threads of the program do a little."""
-
-_FAULTS: Final = 200
-"""Major page faults a second: at 0.5 ms each they are a tenth of the time."""
-
+_ONE: Final = 1.2  # Processors that a step uses at most that runs on one: other threads of the program do a little
+_FAULTS: Final = 200  # Major page faults a second: at 0.5 ms each they are a tenth of the time
+# Share of the limit of memory by which a step grows at least that memory bounds
 _GROWS: Final = 0.2
-"""Share of the limit of memory by which a step grows at least that memory bounds."""
-
-_IDLE: Final = 0.2
-"""Share of the time that a GPU computes at most that waits for Python."""
-
+_IDLE: Final = 0.2  # Share of the time that a GPU computes at most that waits for Python
+# Bytes a second, read and written, below which a disk is hardly what a step waits for
 _RATE: Final = 20e6
-"""Bytes a second, read and written, below which a disk is hardly what a step waits for."""
-
 _COMPILERS: Final = ("torch/_dynamo/convert_frame.py", "torch/_inductor/graph.py", "torch/utils/cpp_extension.py", "triton/compiler/", "numba/core/")  # fmt: skip
 """Files that only a compilation goes through. Others of TorchDynamo, TorchInductor and Triton also call what
 they have compiled, as often as it runs."""
@@ -76,24 +68,18 @@ click for all that they do, ``torch.nn`` for a model's ``forward``."""
 _READS: Final = ("onnxruntime/", "quark/onnx/")
 """Of it what calls a reader's ``get_next``. It calls functions of the program's also in place of its own, as ``Session.run``."""
 
-_FOR_CHILDREN: Final = (CHILD, PROCESS)
-
+# Bytes a second from which on a network that a thread waits for does something
 _CARRIED: Final = 1000
-"""Bytes a second from which on a network that a thread waits for does something."""
-
+# Threads for each processor that are ready to run from which on they are too many
 _CROWDED: Final = 2
-"""Threads for each processor that are ready to run from which on they are too many."""
-
+# Share of the time in which a control group was kept from processors that bounds a step
 _KEPT: Final = 0.2
-"""Share of the time in which a control group was kept from processors that bounds a step."""
-
 _KEEPING: Final = ("Percentile", "Entropy")
 """Calibration methods that keep all that they have seen of an activation, at the end of their names."""
 
 
+# Share of the time that the garbage collector takes at least that bounds a step
 _COLLECTED: Final = 0.2
-"""Share of the time that the garbage collector takes at least that bounds a step."""
-
 _OLD: Final = "of objects that were there before"
 _FOR_OTHERS: Final = "for another thread"
 _LONGER: Final = "longer for each sample than for the one before"
@@ -174,7 +160,7 @@ class Evidence:
     @property
     def for_children(self) -> float:
         """Share of the time in which it waited for child processes: at such a call, or while they alone ran."""
-        at = self.at(*_FOR_CHILDREN) + (self.at(PIPE) if self.tasks.child else 0.0)
+        at = self.at(CHILD, PROCESS) + (self.at(PIPE) if self.tasks.child else 0.0)
         return max(at, min(self.blocked, self.cores - self.ran) if self.is_idle else 0.0)
 
     @property
@@ -515,9 +501,6 @@ def remedy_of(
     return _REMEDIES.get(name, "")
 
 
-_FILLED: Final = (*FOR_THREADS, PROCESS)
-"""What a loader waits for that others fill already."""
-
 _MOSTLY: Final = 0.7
 """Share of a loader from which on another thread beside the calibration wins little."""
 
@@ -525,7 +508,7 @@ _MOSTLY: Final = 0.7
 def _for_a_loader(stacks: Sequence[Stack]) -> str:
     """Returns what helps a loader, by its share; nothing for one that only waits for others that load already."""
     loads = [stack for stack in stacks if _taking_data(stack[0]) is not None]
-    queued = (seen for lines, seen in loads if spot_of(lines).waits_for in _FILLED)
+    queued = (seen for lines, seen in loads if spot_of(lines).waits_for in (*FOR_THREADS, PROCESS))
     whole, loading = (total_of(seen for _, seen in each).time for each in (stacks, loads))
     if total_of(queued).time >= _MOST * loading:
         return ""

@@ -37,9 +37,8 @@ from otel_quant.schema.units import counted, duration_text, share_text, size
 ENDS_WORKERS: Final = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGPIPE"})
 """Signals that end workers when their program is done with them, and the stages of a shell before `head`."""
 
+# A shell exits with this and the number of the signal that ended its last command
 _BY_SHELL: Final = 128
-"""A shell exits with this and the number of the signal that ended its last command."""
-
 _TOLD_BY_SHELLS: Final = frozenset(
     {"SIGKILL", "SIGABRT", "SIGSEGV", "SIGBUS", "SIGXCPU", "SIGXFSZ"}
 )
@@ -161,9 +160,7 @@ HANG: Final = "a hang"
 OUT_OF: Final[dict[Where | None, str]] = {"host": "out of memory", "gpu": "out of GPU memory"}
 """By an exception; the kernel's out-of-memory killer is known otherwise."""
 
-_UNSEEN: Final = 1.0
-"""Seconds of CPU time that a process may have used after the last reading, if nobody saw it end."""
-
+_UNSEEN: Final = 1.0  # Seconds of CPU time that a process may have used after the last reading, if nobody saw it end
 _NEAR: Final = 0.9
 """Part of the limit of addresses from which on it is the cause: the next request may be for the rest."""
 

@@ -234,7 +234,7 @@ def _limit(
 
 
 def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int | None:
-    """Returns the growth of memory with each sample or layer: the median slope between any two readings."""
+    """Returns the growth of memory with each sample or layer, if it grew: the median slope between any two readings."""
     curve, done = summary.Windows(recording, series.MEMORY), step.counts.current.done
     if memory is None or done < _FEWEST:
         return None
@@ -255,7 +255,7 @@ def _growth(step: RecordedStep, memory: int | None, recording: Recording) -> int
         if later > earlier
     ]
     slope = median(slopes) if slopes else 0.0
-    return round(slope) if abs(slope) * done > _LEAST_GROWN * memory else None
+    return round(slope) if slope * done > _LEAST_GROWN * memory else None
 
 
 def _advice(

@@ -578,9 +578,8 @@ class Windows:
 
 # --- growth -------------------------------------------------------------------------------
 
+# Shortest step, in seconds, that is reported when its memory goes on growing
 _GROWTH_LASTS: Final = 3.0
-"""Shortest step, in seconds, that is reported when its memory goes on growing."""
-
 _GROWS: Final = 64 * 10**6  # Bytes by which it grows at least
 
 

@@ -342,8 +342,7 @@ def _growing(recording: model.Recording, subject: ShownProcess) -> Iterator[str]
     most = max(grown for _, grown in known)
     each, grown = max(known, key=lambda it: (it[1] > most / 2, it[0].depth))
     samples = each.step.samples
-    told = max(0, ending_of(recording).memory_per_sample or 0)
-    per_sample = told or (samples and grown / samples)
+    per_sample = ending_of(recording).memory_per_sample or (samples and grown / samples)
     each_one = "with each sample" if per_sample else "a second"
     by = f"{units.size(per_sample or grown / each.duration)} {each_one}"
     seen = reader.grown_of(recording, each.step)
@@ -365,14 +364,12 @@ def _growing_from_step_to_step(recording: model.Recording, subject: ShownProcess
     for each in subject.steps:
         alike[id(each.run), reader.kind_of(each.names)].append(each)
     for (_, kind), steps in sorted(alike.items(), key=lambda it: -sum(one.own for one in it[1])):
-        bare = replace(steps[0].step, attributes={})
+        bare, count = replace(steps[0].step, attributes={}), len(steps)
         whole = replace(steps[0], step=bare, end=max(each.end for each in steps))
-        if len(steps) < _SEVERAL or whole.duration <= _LONG * recording.duration:
-            continue
-        if grown := summary.growing(recording, whole):
+        is_long = count >= _SEVERAL and whole.duration > _LONG * recording.duration
+        if is_long and (grown := summary.growing(recording, whole)):
             names = kind if len({each.names for each in steps}) > 1 else steps[0].names
-            each_one = f"{units.size(grown / len(steps))} with each"
-            yield f"Memory kept growing over {headline.names_text(names)} ({len(steps):,} times), by {each_one}, {units.size(grown)} in all: a leak, or data that is kept."
+            yield f"Memory kept growing over {headline.names_text(names)} ({count:,} times), by {units.size(grown / count)} with each, {units.size(grown)} in all: a leak, or data that is kept."
             return
 
 
@@ -486,11 +483,9 @@ def _bounds(
         if _bound(each) not in ("", *named) and (each.own >= least or each.step is at_peak)
     ]
     # Of several of a name with the same verdict the longest one.
-    same: dict[tuple[object, ...], list[tuple[model.PlacedStep, int]]] = {}
-    for row in sorted(known, key=lambda it: -it[0].own):
-        each = row[0]
-        kind = id(each) if each.step.spans else reader.kind_of(each.names)
-        same.setdefault((id(each.run), kind, _bound(each)), []).append(row)
+    same = defaultdict(list)
+    for each, often in sorted(known, key=lambda it: -it[0].own):
+        same[id(each.run), reader.kind_of(each.names), _bound(each)].append((each, often))
     for (each, often), *others in list(same.values())[:_MOST_BOUNDS]:
         bound = _bound(each)
         evidence = listed(each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, ""))
@@ -499,9 +494,8 @@ def _bounds(
         text = f"{bounds.words_of(bound)}: {units.cut(evidence, headline.LONGEST_MESSAGE)}"
         is_outside, names = bool(each.step.spans), headline.names_text(each.names)
         name = words_of_outside(each).capitalize() if is_outside else names
-        times = (
-            f" ({often:,} times)" if often > 1 else phrase(" (and {:,} like it)", len(others), int)
-        )
+        times = f" ({often:,} times)" if often > 1 else ""
+        times += phrase(" (and {:,} like it)", len(others), int)
         yield f"{name}{times}: {text}.{_to_try(recording, bound, each)}"
 
 

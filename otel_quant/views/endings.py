@@ -165,12 +165,8 @@ def _memory(ending: model.Ending) -> str:
     if limit and not source.startswith(("RLIMIT_AS", "gpu")):
         share = phrase("{} of ", used / limit, units.share_text)
         text += f", {share}the limit of {units.size(limit)}{phrase(' ({})', source)}"
-    per_unit = phrase(
-        ", {} more with each sample", max(0, ending.memory_per_sample or 0), units.size
-    )
-    per_unit += phrase(
-        ", {} more with each layer", max(0, ending.memory_per_layer or 0), units.size
-    )
+    per_unit = phrase(", {} more with each sample", ending.memory_per_sample, units.size)
+    per_unit += phrase(", {} more with each layer", ending.memory_per_layer, units.size)
     per_second = phrase(", {} more each second until the end", ending.memory_per_second, units.size)
     text += per_unit or per_second
     others = ending.memory_of_others or 0

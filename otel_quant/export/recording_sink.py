@@ -87,9 +87,7 @@ class RecordingSink(Sink):
         self._heartbeat_ns = 0
         self._newest: Event | None = None  # The newest reading
         self._stacks = StacksWriter()
-        self._part = (
-            _PARTS // 2
-        )  # Of the limit of memory, the highest that it has reached, from half on
+        self._part = _PARTS // 2  # The highest of the limit of memory that it has reached
         # Reentrant: a signal handler may close a step while another is being written.
         self._lock = threading.RLock()
 

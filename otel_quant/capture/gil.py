@@ -7,14 +7,35 @@ is read without giving the GIL away: that would wake one of the threads that wai
 from __future__ import annotations
 
 import functools
+import gc
+import operator
+import sys
 import threading
-from collections.abc import Callable, Collection, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import FrameType
+from typing import Any, Final
 
 from otel_quant.base.kernel_files import read_kept
 
 _LONGEST: Final = 256  # Bytes of the file
 _MOST: Final = 32  # Other threads that are looked at
+
+COLLECTING_HANGS: Final = sys.version_info < (3, 11, 9)
+"""Whether a garbage collection within ``sys._current_frames`` may never end: that holds a lock for which a thread that is
+being started waits, with the GIL (python/cpython#106883)."""
+
+
+def current_frames() -> dict[int, FrameType]:
+    """Returns the innermost frame of each thread."""
+    if not (COLLECTING_HANGS and gc.isenabled()):
+        return sys._current_frames()
+    try:
+        # C code calls both, and does not give the GIL away in between: nobody sees that there are no collections.
+        found: Iterator[Any] = map(operator.call, (gc.disable, sys._current_frames))
+        _, frames = found
+        return dict(frames)
+    finally:
+        gc.enable()
 
 
 class GilWaits:

@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from otel_quant.base.fault_boundary import FAULTS
 from otel_quant.base.kernel_files import forget, read_kept
 from otel_quant.capture.garbage import COLLECTIONS
-from otel_quant.capture.gil import GilWaits, within_and_pread
+from otel_quant.capture.gil import GilWaits, current_frames, within_and_pread
 from otel_quant.capture.instructions import before, holder_in, kind_at, lock_at
 from otel_quant.capture.instruments import HELD, MISSED
 from otel_quant.capture.other_tasks import OtherTasks, carried_by_connections
@@ -270,13 +270,19 @@ class StackSampler:
         """Notes the memory, and where the threads that count are, before the sample is taken: to read files gives the GIL away."""
         if not self._has_run():
             return
-        if not self.has_moved():  # else it would leave the line that did that
+        # Else it would leave the line that did that; in our code it has left that already.
+        if not self.has_moved() or self._see_ahead():
             see_anywhere()
             self.has_moved()
-        frames = sys._current_frames()
+            self._see_ahead()
+
+    def _see_ahead(self) -> bool:
+        """Notes where the threads that count are; returns whether one is in our code."""
+        frames = current_frames()
         known = self._counted & frames.keys()
         self._ahead = {thread: self._seen_at(thread, frames[thread]) for thread in known}
         frames.clear()  # our own is among them, and keeps this function's variables
+        return not self._in_ours.isdisjoint(known)
 
     def take(
         self,
@@ -486,7 +492,7 @@ class StackSampler:
         is_watched, self._watched = self._watched > 0, max(0, self._watched - 1)
         others: Collection[int] = ()
         if self._of_every_thread or is_watched or not innermost:
-            frames = sys._current_frames()
+            frames = current_frames()
             others = frames.keys() - {threading.get_ident()} - innermost.keys()
             if self._of_every_thread or not innermost:
                 threads = {*threads, *others}
@@ -593,7 +599,7 @@ class StackSampler:
                 self._note_threads()
             thread = next((each for each, file in self._schedstats.items() if file == path), None)
             if thread is not None and thread != threading.get_ident():
-                lines = self._lines(sys._current_frames().get(thread))
+                lines = self._lines(current_frames().get(thread))
                 self._others.add_line(index, spot_of(lines).words if lines else "")
         # A copy: a step of another thread may end meanwhile.
         for index, beside in self._beside.copy().items():
@@ -603,7 +609,7 @@ class StackSampler:
 
     def _note_holder(self, beside: _Beside, lock: str, waiting: int) -> None:
         """Notes where the one other thread is that is within a lock of a name."""
-        others = (frame for each, frame in sys._current_frames().items() if each != waiting)
+        others = (frame for each, frame in current_frames().items() if each != waiting)
         within = [found for frame in others if (found := holder_in(frame, lock)) is not None]
         if len(within) == 1 and (lines := self._lines(within[0])):
             beside.holders[spot_of(lines).words] += 1
@@ -629,20 +635,21 @@ class StackSampler:
             elif thread in ahead:
                 stacks[thread] = ahead[thread]
             else:
-                frames = frames or sys._current_frames()
+                frames = frames or current_frames()
                 stacks[thread] = self._seen_at(thread, frames.get(thread))
         frames.clear()  # a frame that is held keeps the program's objects alive
         return stacks
 
     def _seen_at(self, thread: int, frame: FrameType | None) -> list[Place]:
         """Returns the lines of a thread's stack; notes what it does there."""
+        lines = self._lines(frame)
         self._in_ours.discard(thread)
         if frame is not None:
-            if frame.f_code.co_filename.startswith(_OURS):
+            if lines == [RECORDER] or frame.f_code.co_filename.startswith(_OURS):
                 self._in_ours.add(thread)
             self._locks[thread] = lock_at(frame)
             self._calls[thread] = kind_at(frame)
-        return self._lines(frame)
+        return lines
 
     def _add_beside(self, step: OpenStep, reading: Reading) -> None:
         """Adds the memory at a calibration sample, and how busy the GPUs are that the program has memory on."""

@@ -485,14 +485,19 @@ def words_of(name: str) -> str:
 
 
 def remedy_of(
-    name: str, stacks: Sequence[Stack], function: str = "", method: str = "", evidence: str = ""
+    name: str,
+    stacks: Sequence[Stack],
+    function: str = "",
+    method: str = "",
+    evidence: str = "",
+    grew: float = math.inf,  # Bytes by which memory grew; lines have what was given back and taken again, too
 ) -> str:
     """Returns what helped against it where it was tried, and what it can win in a step with these stacks; else nothing."""
     if name == CALIBRATION_DATA:  # what goes through all samples before it is no loader's to share
         return "" if _LONGER in evidence or _FOR_OTHERS in evidence else _for_a_loader(stacks)
     grown = grown_in(stacks, function, method) if name == MEMORY_GROWTH else None
     if grown is not None and grown.is_librarys and method.endswith(_KEEPING):
-        kept = size(grown.bytes * (1 - grown.own - grown.loaded))
+        kept = size(min(grown.bytes, grew) * (1 - grown.own - grown.loaded))
         return f"calibrate with MinMax instead of {method}, which keeps every activation: {kept} at most"
     if name == "gpu_copies" and _SLOWLY in evidence:
         return "copy from pinned tensors and into them, made once (pin_memory=True), with non_blocking=True"

@@ -510,8 +510,9 @@ def _to_try(recording: model.Recording, bound: str, each: model.PlacedStep) -> s
     method = str(each.step.attributes.get(semconv.CALIBRATION_METHOD, ""))
     stacks = reader.lines_of(recording, each.step)
     evidence = str(each.step.attributes.get(semconv.STEP_BOUND_EVIDENCE, ""))
-    function = model.function_of(each.step)
-    return phrase(f" {_TO_TRY}: {{}}.", bounds.remedy_of(bound, stacks, function, method, evidence))
+    function, grew = model.function_of(each.step), summary.growing(recording, each) or math.inf
+    remedy = bounds.remedy_of(bound, stacks, function, method, evidence, grew)
+    return phrase(f" {_TO_TRY}: {{}}.", remedy)
 
 
 def _written(recording: model.Recording, subject: ShownProcess) -> Iterator[str]:

@@ -257,6 +257,23 @@ def test_time_and_memory_are_those_just_before_a_sample(monkeypatch: pytest.Monk
 
 @linux
 @pytest.mark.usefixtures("threads_of_program")
+def test_memory_that_is_seen_in_our_code_is_booked_where_the_program_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with threads(compute) as (running,):
+        sampler, steps, moments = StackSampler(names_paths=True), steps_in(running), list[int]()
+        sampled(sampler, steps, 10)
+        monkeypatch.setattr("otel_quant.capture.stack_sampler.resident", lambda **_: 30 * MB)
+        stacks = iter([[RECORDER], [Place(__file__, "goes_on", 1, "")]])
+        monkeypatch.setattr(sampler, "_lines", lambda _: next(stacks))
+        sampler.look_ahead(lambda: moments.append(1))
+        sampler.take(steps, reading(50 * MB), 1)
+        assert moments == [1]
+        assert grown(sampler) == {(0, "goes_on"): 20 * MB}
+
+
+@linux
+@pytest.mark.usefixtures("threads_of_program")
 def test_without_a_step_the_program_goes_on_for_a_moment_before_it_is_seen_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -105,14 +107,13 @@ def test_operators_of_each_engine_belong_to_modules_and_have_types(
 @pytest.mark.skipif(not ON_X86, reason="oneDNN has other implementations elsewhere")
 def test_onednn_kernels_have_types_and_module(images: MeasuredInference) -> None:
     model = named(images)["onednn"]
-    ran = {(each.library, each.primitive, each.types, each.node) for each in model.backend}
-    types = "src:u8 wei:s8 bia:f32 dst:u8"
-    assert ran == {
-        ("oneDNN", "convolution", types, "stem.0"),
-        ("oneDNN", "convolution", types, "depthwise.0"),
-        ("oneDNN", "convolution", types, "point.0"),
-        ("oneDNN", "matmul", types, "head"),
-    }
+    types, ran = "src:u8 wei:s8 bia:f32 dst:u8", Counter[tuple[str, str, str]]()
+    for each in model.backend:
+        ran[each.library, each.primitive, each.types] += each.nodes
+    assert ran == {("oneDNN", "convolution", types): 3, ("oneDNN", "matmul", types): 1}
+    # Those with one implementation are a row: with AVX2 stem and depthwise have, with VNNI not.
+    first = {each.node for each in model.backend}
+    assert {"stem.0", "point.0", "head"} <= first <= {"stem.0", "depthwise.0", "point.0", "head"}
     assert all(":" in each.implementation for each in model.backend)  # jit:avx512_core_vnni
     assert model.facts["oneDNN's instruction set"]
 
@@ -248,7 +249,9 @@ def test_a_quantized_model_that_is_slower_than_the_float_one_has_a_finding() -> 
     models = named(measure_inference({"float": layers[0], "int8": deep}, torch.ones(4, 8), runs=40))
     assert "slower" not in {each.kind for each in models["float"].findings}
     [slower] = [each for each in models["int8"].findings if each.kind == "slower"]
-    assert " x slower than the float model, where rounds differ by " in slower.sentence
+    # On a busy machine the CPU time tells what rounds do not.
+    told = r"it is [\d.]+ x slower than the float model, (where rounds differ by .+|by CPU time)"
+    assert re.fullmatch(told, slower.sentence)
 
 
 @pytest.mark.slow

@@ -288,13 +288,15 @@ def test_another_method_is_advised_only_if_the_current_one_keeps_activations_and
 ):
     collector, reader = (MAIN, COLLECT, FETCH), (MAIN, COLLECT, LOADER, QUEUE)
 
-    def remedy(method: str, below_collector: int, in_reader: int) -> str:
+    def remedy(method: str, below_collector: int, in_reader: int, **grew: float) -> str:
         stacks = [seen_at(collector, 5, below_collector), seen_at(reader, 5, in_reader)]
-        return remedy_of("memory_growth", stacks, LIBRARY, method)
+        return remedy_of("memory_growth", stacks, LIBRARY, method, **grew)
 
     assert remedy("CalibrationMethod.Entropy", 3 * 10**9, 10**9) == (
         "calibrate with MinMax instead of CalibrationMethod.Entropy, which keeps every activation: 3.00 GB at most"
     )
+    # Lines have what was given back and taken again, too.
+    assert remedy("Entropy", 3 * 10**9, 10**9, grew=2 * 10**9).endswith(": 1.50 GB at most")
     assert remedy("Entropy", 10**9, 3 * 10**9) == remedy("MinMax", 3 * 10**9, 0) == ""
     assert remedy("Entropy", 0, 0) == remedy_of("memory_growth", [], LIBRARY, "Entropy") == ""
     loading = (MAIN, COLLECT, IMPORT), 5.0, 10**9

@@ -47,14 +47,14 @@ def test_collections_are_on_or_off_after_a_look_as_they_were(
     hangs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gil, "COLLECTING_HANGS", hangs)
-    gil.current_frames()
-    assert gc.isenabled()
-    gc.disable()
+    was_enabled = gc.isenabled()
     try:
-        gil.current_frames()
-        assert not gc.isenabled()
+        for switch, is_enabled in ((gc.enable, True), (gc.disable, False)):
+            switch()
+            gil.current_frames()
+            assert gc.isenabled() == is_enabled
     finally:
-        gc.enable()
+        (gc.enable if was_enabled else gc.disable)()
 
 
 def test_the_way_around_it_is_needed_while_the_oldest_python_may_hang() -> None:

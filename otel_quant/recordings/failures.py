@@ -183,7 +183,8 @@ def _has_led(failure: Failure, every: Sequence[Failure], error: str | None, mess
     if has_exit_code(error) or error in _OF_CHILDREN:
         # Whoever has waited for it went on if another was started after it.
         ended = known((failure.run.gone, failure.time))[0]
-        is_survived = any((each.run.began or -math.inf) > ended for each in every)
+        others = (each.run.began for each in every if each.run is not failure.run)
+        is_survived = any((began or -math.inf) > ended for began in others)
         own = failure.run.error if has_exit_code(failure.run.error) else f"{EXIT_CODE}1"
         return not is_survived and error in (None, own, *_OF_CHILDREN)
     return re.search(rf"\b(pid|process)\b.*\b{failure.run.pid}\b", message) is not None

@@ -99,6 +99,9 @@ FAILED: dict[str, tuple[list[RecordedRun], int, tuple[int, list[int]] | None]] =
     "an exit with a worker's exit code": (
         [run(OWN, None, 9.0), run(6, "exit code 3", 1.0), run(7, "exit code 4", 2.0)], 4, (7, []),
     ),
+    "a worker that was seen only as it ended": (
+        [run(OWN, None, 9.0), run(7, "SystemExit", 2.0, "no model", began=2.1)], 1, (7, []),
+    ),
     "an exit with another code than the worker's": ([run(OWN, None, 9.0), run(7, "OSError", 2.0)], 3, None),
     "a command that the message names": (
         [run(OWN, "subprocess.CalledProcessError", 9.0, "Command '['python', '7.py']' returned"), run(6, "KeyError", 1.0), run(7, "OSError", 2.0)],

@@ -487,16 +487,18 @@ class StackSampler:
         self, innermost: Mapping[int, OpenStep], elapsed_ns: int, ahead: dict[int, list[Place]]
     ) -> tuple[int | None, _Uses]:
         """Notes the stacks of the threads that count; returns which has taken the memory, and what each has used."""
-        frames: dict[int, FrameType] = {}
+        every: Set[int] = frozenset()
         threads: Collection[int] = innermost.keys()
         is_watched, self._watched = self._watched > 0, max(0, self._watched - 1)
         others: Collection[int] = ()
         if self._of_every_thread or is_watched or not innermost:
-            frames = current_frames()
-            others = frames.keys() - {threading.get_ident()} - innermost.keys()
+            every = {
+                *current_frames()
+            }  # no frames: to read files lets the program go on, whose objects they keep
+            others = every - {threading.get_ident()} - innermost.keys()
             if self._of_every_thread or not innermost:
                 threads = {*threads, *others}
-        knows_all = bool(frames) and len(others) <= _MOST_WATCHED
+        knows_all = bool(every) and len(others) <= _MOST_WATCHED
         read = {*threads, *self._gil.rivals, *(others if knows_all else ())}
         used = self._used(read, knows_all=knows_all)
         if innermost:
@@ -509,7 +511,7 @@ class StackSampler:
             worked, of_main = (sum(used.get(each, _NOT_RUN)) for each in (first, main))
             busiest = first if worked > elapsed_ns / 2 > of_main else main
             threads = threads if self._of_every_thread else (busiest,)
-        self._stacks = self._stacks_of(threads, used, frames, ahead)
+        self._stacks = self._stacks_of(threads, used, ahead)
         if not innermost and elapsed_ns > _SOON:  # in our code it tells nothing of what was before
             self._stacks = {each: at for each, at in self._stacks.items() if at != [RECORDER]}
         self._counted = innermost.keys() or self._stacks.keys()
@@ -620,14 +622,10 @@ class StackSampler:
         return seen if peak else None
 
     def _stacks_of(
-        self,
-        threads: Collection[int],
-        used: _Uses,
-        frames: dict[int, FrameType],
-        ahead: dict[int, list[Place]],
+        self, threads: Collection[int], used: _Uses, ahead: dict[int, list[Place]]
     ) -> dict[int, list[Place]]:
         """Returns the lines of each thread's stack."""
-        stacks = {}
+        stacks, frames = {}, dict[int, FrameType]()
         for thread in threads:
             # One that has not run since has the stack that it had: to ask for frames is half the cost.
             if used.get(thread) == _NOT_RUN and thread in self._stacks:
@@ -748,7 +746,7 @@ class StackSampler:
         if known is None:
             done = before(code, at)
             called = dict.get(frame.f_globals, done.function)
-            inner = self._place_of(called.__code__, 0) if isinstance(called, FunctionType) else None
+            inner = self._place_of(called.__code__, 0) if type(called) is FunctionType else None
             own = self._place_of(code, done.line) if done.line else None
             lines = [each for each in (inner, own) if each is not None] if own is not None else ()
             known = self._positions[id(code), ~at] = _Position(code, lines, done.calls)

@@ -107,7 +107,7 @@ def torch_ao_histogram(planted: str) -> Any:
 
 
 def exported_of(made: torch.nn.Module, sample: torch.Tensor) -> Any:
-    """Exports a model. PyTorch 2.15 finds a tensor of its own among the constants in one of some 20 calls, here at least: it tries again."""
+    """Exports a model, again if PyTorch 2.15 finds a tensor of its own among the constants: beside our sampler in one of some 20 calls, not known why."""
     for _ in range(3):
         try:
             return torch.export.export(made, (sample,)).module()

@@ -32,6 +32,8 @@ _WORK: Final = ("BINARY_", "CALL", "COMPARE_", "CONTAINS_", "DICT_", "FORMAT_", 
 _GLOBALS: Final = ("LOAD_GLOBAL", "LOAD_NAME")
 _NO_NAMES: Final = ("LOAD_CONST", "LOAD_SPECIAL", "LOAD_SMALL_INT")
 _MOST: Final = 2_000
+_LONGEST: Final = 2_000
+"""Bytes of instructions that are read while frames are held: in longer time the program would go on meanwhile, whose objects they keep."""
 
 
 class _Found(NamedTuple):
@@ -82,6 +84,8 @@ def holder_in(frame: FrameType | None, name: str) -> FrameType | None:
 def before(code: CodeType, position: int) -> Before:
     """Returns what was done before the instruction at a position: nothing is known of it behind a place that others jump to."""
     done = Before()
+    if len(code.co_code) > _LONGEST:
+        return done
     names: dict[Any, tuple[str, str]] = {}  # The second is empty if the module has it not
     # A call that is under way has its position behind its own.
     *earlier, last = (each for each in dis.get_instructions(code) if each.offset <= position)

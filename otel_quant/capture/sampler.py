@@ -30,8 +30,7 @@ cheap ones needs no pause."""
 
 
 _AT_ONCE: Final = 0.0001
-"""Seconds after which a thread that runs Python has to give the GIL away during a sample, which gives it away at each of
-up to 300 files and calls of a driver. With Python's 5 ms a sample took half a second, and a step of 1.5 s had none."""
+"""Seconds after which a thread that runs Python has to give the GIL away that another one waits for."""
 
 
 class Pace:
@@ -61,7 +60,6 @@ class Sampler:
         # Held while sampling runs; released to stop it. Waiting for an Event takes twice as long.
         self._running = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._usual = 0.0  # Seconds after which a thread gives it away at other times
 
     def start(self) -> None:
         """Starts sampling. Does nothing if it is switched off or already running."""
@@ -109,19 +107,19 @@ class Sampler:
 
         The sampler has got the GIL where the program gives it away by itself, and would see it in these places alone.
         """
-        time.sleep(time.perf_counter_ns() % 1000 / 1000 * self._usual)
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(_AT_ONCE)
+        ours = sys.getswitchinterval()
+        time.sleep(time.perf_counter_ns() % 1000 / 1000 * usual)
+        if sys.getswitchinterval() == ours:  # else the program has changed it
+            sys.setswitchinterval(usual)
 
     def _run(self) -> None:
         pause, spent, now = self._interval, time.thread_time(), time.monotonic()
         take = FAULTS.kept_in("sampler").around(self._take)
         while not self._running.acquire(timeout=pause):
             with _TAKING:
-                self._usual = sys.getswitchinterval()
-                sys.setswitchinterval(_AT_ONCE)
-                ours = sys.getswitchinterval()
                 take()
-                if sys.getswitchinterval() == ours:  # else the program has changed it
-                    sys.setswitchinterval(self._usual)
             spent_before, spent = spent, time.thread_time()
             before, now = now, time.monotonic()
             pause = self._pace.pause(spent - spent_before, now - before)

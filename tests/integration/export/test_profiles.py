@@ -51,7 +51,7 @@ def recorded(folder: Path) -> Seen:
     found: Seen = {}
     stacks = stacks_in(read(folder))
     outside = [each for each in stacks if each.where == "outside of steps"]
-    assert sum(each.seen.time for each in outside) > 0.05e9
+    assert sum(each.seen.time for each in outside) > 0.2e9
     for each in stacks:
         if each in outside:
             continue

@@ -106,24 +106,13 @@ def torch_ao_histogram(planted: str) -> Any:
     return tq.convert(prepared).state_dict()
 
 
-def exported_of(made: torch.nn.Module, sample: torch.Tensor) -> Any:
-    """Exports a model, again if PyTorch 2.15 finds a tensor of its own among the constants: beside our sampler in one of some 20 calls, not known why."""
-    for _ in range(3):
-        try:
-            return torch.export.export(made, (sample,)).module()
-        except RuntimeError as error:
-            if "fake tensor in the exported program" not in str(error):
-                raise
-    return torch.export.export(made, (sample,)).module()
-
-
 def torchao_pt2e(planted: str) -> Any:
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
     from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
 
     quantizer = x86.X86InductorQuantizer()
     quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
-    exported = exported_of(model(planted), samples("")[0])
+    exported = torch.export.export(model(planted), (samples("")[0],)).module()
     prepared = prepare_pt2e(exported, quantizer)
     for sample in samples(planted):
         prepared(sample)

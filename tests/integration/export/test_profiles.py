@@ -28,6 +28,7 @@ def work():
         time.sleep(0.6)
 
 if __name__ == "__main__":
+    time.sleep(0.5)  # before the first step
     with otel_quant.step("Holding"):
         for _ in range(8):
             grow()
